@@ -1,0 +1,35 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help install test lint demo clean
+
+help:
+	@echo "make install   create $(VENV) and install the package with its test and example extras"
+	@echo "make test      lint, type-check and test"
+	@echo "make demo      learn a known toy distribution and draw it beside the truth (toy.png)"
+	@echo "make clean     remove $(VENV) and every cache"
+
+# Rebuilt only when the dependencies change: the package itself is installed in place.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,examples]'
+	touch $@
+
+install: $(READY)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest --cov --cov-fail-under=95
+
+demo: $(READY)
+	$(BIN)/python examples/toy.py
+
+clean:
+	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

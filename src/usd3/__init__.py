@@ -1,0 +1,33 @@
+"""Unified discrete diffusion for categorical data: one forward process, one exact backward step, any noise."""
+
+from usd3._version import __version__
+from usd3.diffusion import Diffusion
+from usd3.mixture import Mixture
+from usd3.noise import Absorbing, Marginal, Noise, Uniform
+from usd3.objectives import LossOutput, LossTerms, Objective
+from usd3.samplers import Corrector, Step
+from usd3.schedules import Constant, Cosine, Exponential, Geometric, Linear, LogLinear, Schedule
+from usd3.two_pass import two_pass_loss
+
+__all__ = [
+    "Absorbing",
+    "Constant",
+    "Corrector",
+    "Cosine",
+    "Diffusion",
+    "Exponential",
+    "Geometric",
+    "Linear",
+    "LogLinear",
+    "LossOutput",
+    "LossTerms",
+    "Marginal",
+    "Mixture",
+    "Noise",
+    "Objective",
+    "Schedule",
+    "Step",
+    "Uniform",
+    "__version__",
+    "two_pass_loss",
+]

@@ -1,0 +1,42 @@
+"""Every random draw of the package starts here: float64 uniforms, inverted through a float64 CDF.
+
+53 bits keep rare categories right: a float32 race over K categories is not (see docs/equations.md, "Numerics").
+A CPU generator serves every device: the numbers are drawn where the generator lives and then moved.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["categorical", "invert_cdf", "uniform"]
+
+_BELOW_ONE = 1 - 2.0**-53
+
+
+def uniform(shape: Sequence[int], device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """Float64 uniforms on [0, 1)."""
+    where = device if generator is None else generator.device
+    return torch.rand(tuple(shape), dtype=torch.float64, device=where, generator=generator).to(device)
+
+
+def invert_cdf(cdf: Tensor, u: Tensor) -> Tensor:
+    """The first category whose cumulative probability exceeds u; categories of probability 0 never come.
+
+    `cdf` is (K,), or (..., K) with leading dimensions that broadcast to the last ones of u.
+    """
+    u = u.clamp(max=_BELOW_ONE)
+    if cdf.dim() == 1:
+        return torch.searchsorted(cdf, u.contiguous(), right=True)
+    elements = u.shape[u.dim() - (cdf.dim() - 1) :]
+    rows = cdf.expand(*elements, cdf.shape[-1]).reshape(-1, cdf.shape[-1])  # (D, K), whatever the batch
+    found = torch.searchsorted(rows.contiguous(), u.reshape(-1, len(rows)).T.contiguous(), right=True)
+    return found.T.reshape(u.shape)
+
+
+def categorical(logits: Tensor, u: Tensor) -> Tensor:
+    """A category of each row of logits (n, K), drawn by inverse CDF from u (n,)."""
+    logits = logits.double()
+    mass = torch.exp(logits - logits.amax(-1, keepdim=True)).cumsum(-1)
+    mass = mass / mass[:, -1:]
+    return torch.searchsorted(mass, u.clamp(max=_BELOW_ONE)[:, None], right=True).squeeze(-1)

@@ -1,0 +1,327 @@
+"""The diffusion itself: one forward process, one backward step and their losses, for both kinds of time.
+
+Everything follows from Q(t|s) = a_ts I + (1 - a_ts) 1 m^T. `num_steps=None` is continuous time, t in [0, 1];
+`num_steps=T` is discrete time, t an integer 1..T that stands for t/T. Time 0 is clean data in both.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from usd3 import samplers
+from usd3._checks import Checks, as_bool_mask, require
+from usd3._model import Denoiser
+from usd3._random import uniform
+from usd3.belief import Belief, Level, known
+from usd3.mixture import Mixture
+from usd3.noise import Noise
+from usd3.objectives import LossOutput, LossTerms, Objective, resolve
+from usd3.process import Process, Time, Times, step_mixture
+from usd3.schedules import Schedule
+
+__all__ = ["Diffusion"]
+
+
+class Diffusion(Process):
+    """Noise + schedule + kind of time.
+
+    `t_min` is the lower cut of continuous time: the integrand behaves like 1/t there, so t is drawn from
+    [t_min, 1] and `bound` adds the decoder term at t_min. `validate=False` skips the checks on values (they cost
+    one device synchronisation per call); checks on shapes and types stay.
+    """
+
+    def __init__(
+        self,
+        noise: Noise,
+        schedule: Schedule,
+        num_steps: int | None = None,
+        t_min: float = 1e-3,
+        validate: bool = True,
+    ):
+        super().__init__(noise, schedule, num_steps, t_min, validate)
+
+    def __repr__(self) -> str:
+        return f"Diffusion({self.noise!r}, {self.schedule!r}, num_steps={self.num_steps})"
+
+    # ---- the forward process ------------------------------------------------------------------------------------
+
+    def q_sample(
+        self, x_0: Tensor, t: Time, given: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Draw x_t ~ q(x_t | x_0). Elements where `given` is true stay as they are."""
+        checks = Checks(self.validate)
+        x_0 = self.data(x_0, checks)
+        given = as_bool_mask(given, x_0.shape, "given")
+        time = self.time(t, x_0, "t", checks)
+        checks.raise_first()
+        return self._noisy(x_0, time, None if given is None else ~given, generator)
+
+    def q_probs(self, x_0: Tensor, t: Time) -> Tensor:
+        """q(x_t | x_0) = abar e_x0 + (1 - abar) m, (..., K), float64."""
+        checks = Checks(self.validate)
+        x_0 = self.data(x_0, checks)
+        time = self.time(t, x_0, "t", checks)
+        checks.raise_first()
+        return self._forward(x_0, time).probs()
+
+    # ---- one step back ------------------------------------------------------------------------------------------
+
+    def posterior(self, x_0: Tensor, x_t: Tensor, t: Time, s: Time) -> Mixture:
+        """q(x_s | x_t, x_0) = B(e_x0), Prop. 1."""
+        checks = Checks(self.validate)
+        x_0 = self.data(x_0, checks)
+        x_t = self.categories(x_t, "x_t", checks, like=x_0)
+        time, before = self.times(t, s, x_t, checks)
+        self.refuse_impossible(x_t, x_0, checks)
+        checks.raise_first()
+        truth = known(x_0, x_t, self.noise, self.level(time, x_t))
+        return step_mixture(truth, self.step(time, before, x_t), x_0, self.validate)
+
+    def backward(self, logits: Tensor, x_t: Tensor, t: Time, s: Time) -> Mixture:
+        """p(x_s | x_t) = B(f), f = softmax(logits), Prop. 2."""
+        checks = Checks(self.validate)
+        x_t = self.categories(x_t, "x_t", checks)
+        time, before = self.times(t, s, x_t, checks)
+        model = self.believe(logits, x_t, time, checks)
+        checks.raise_first()
+        return step_mixture(model, self.step(time, before, x_t), validate=self.validate)
+
+    # ---- the reverse chain --------------------------------------------------------------------------------------
+
+    def rate(self, logits: Tensor, x_t: Tensor, t: Time) -> Tensor:
+        """Reverse rate beta(t) H(f)_z of jumping from x_t to z != x_t, (..., K); 0 at z = x_t."""
+        x_t, time, model = self._at(logits, x_t, t)
+        rate = self.rate_weights(time, x_t)
+        return _off_diagonal(model, rate.clean, rate.noise)
+
+    def rate_factor(self, logits: Tensor, x_t: Tensor, t: Time) -> Tensor:
+        """H(f)_z = c1 m_z + c2 f_z for z != x_t, (..., K); 0 at z = x_t. The reverse rate over beta(t)."""
+        x_t, time, model = self._at(logits, x_t, t)
+        level = self.level(time, x_t)
+        return _off_diagonal(model, level.alpha_bar / level.lost, torch.ones_like(level.lost))
+
+    def ratio(self, logits: Tensor, x_t: Tensor, t: Time) -> Tensor:
+        """g_z, the estimate of q_t(z) / q_t(x_t), Prop. 4, (..., K); 1 at z = x_t. Finite also where m_x = 0."""
+        x_t, time, model = self._at(logits, x_t, t)
+        level = self.level(time, x_t)
+        m_x = torch.where(model.clean, 1.0, model.m_x)  # where m_x = 0 the limit is (1 - abar) / abar m
+        to_m = torch.where(model.clean, (level.lost / level.alpha_bar), model.noised / m_x)
+        g = _off_diagonal(model, level.alpha_bar / level.lost / m_x, to_m / model.noised.clamp(min=1e-300))
+        return g.scatter(-1, x_t[..., None], 1.0)
+
+    # ---- losses -------------------------------------------------------------------------------------------------
+
+    def loss_terms(self, logits: Tensor, x_t: Tensor, x_0: Tensor, t: Time, s: Time | None = None) -> LossTerms:
+        """Per-element terms at one time: `.vlb`, `.ce`, and in discrete time `.l2`, `.kl2`.
+
+        Discrete time compares the step t -> t - 1. With `s` it is the step t -> s, in either kind of time: the
+        term of the partial-time VLB.
+        """
+        checks = Checks(self.validate)
+        x_0 = self.data(x_0, checks)
+        x_t = self.categories(x_t, "x_t", checks, like=x_0)
+        if s is None:
+            time, before = self.time(t, x_t, "t", checks, positive=True), None
+        else:
+            time, before = self.times(t, s, x_t, checks)
+        self.refuse_impossible(x_t, x_0, checks)
+        checks.raise_early(x_t.device)
+        terms = self._terms(logits, x_t, x_0, time, before, checks, "logits")
+        checks.raise_first()
+        return terms
+
+    def loss(
+        self,
+        model: Callable[..., Any],
+        x_0: Tensor,
+        objective: str | Objective = "usd3",
+        t: Time | None = None,
+        given: Tensor | None = None,
+        pad: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        stratified: bool = False,
+    ) -> LossOutput:
+        """Training loss: draw t and x_t, call the model, weigh the terms. Sum over elements, mean over the batch.
+
+        `objective` is a name ("usd3", "usd3*", "vlb", "ce") or an `Objective`. `stratified` spreads the times of
+        the batch evenly, which lowers the variance.
+        """
+        weights = resolve(objective, self.continuous)
+        checks = Checks(self.validate)
+        x_0, given, pad, free = self._masked(x_0, given, pad, checks)
+        if t is None:
+            t = self.draw_times(len(x_0), stratified, x_0.device, generator)
+        time = self.time(t, x_0, "t", checks, positive=True)
+        checks.raise_early(x_0.device)
+        x_t = self._noisy(x_0, time, free, generator)
+        logits = Denoiser(model, self.noise.num_classes, given, pad)(x_t, time)
+        terms = self._terms(logits, x_t, x_0, time, None, checks)
+        loss = _sum(weights.combine(terms), free).mean()
+        with torch.no_grad():
+            vlb, ce = (_sum(term.detach(), free).mean() for term in (terms.vlb, terms.ce))
+        checks.raise_first()
+        return LossOutput(loss, self.span * vlb, ce)
+
+    def draw_times(
+        self,
+        batch: int,
+        stratified: bool = False,
+        device: torch.device | str = "cpu",
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Training times (batch,): uniform on [t_min, 1] or on 1..T; stratified: one in each of `batch` equal parts."""
+        u = uniform((batch,), torch.device(device), generator)
+        return self.spread((torch.arange(batch, device=device) + u) / batch if stratified else u)
+
+    def prior(self, x_0: Tensor, t: Time | None = None) -> Tensor:
+        """KL(q(x_t | x_0) || m) per element, float64; t is the last time by default."""
+        checks = Checks(self.validate)
+        x_0 = self.data(x_0, checks)
+        time = self.time((self.num_steps or 1) if t is None else t, x_0, "t", checks)
+        checks.raise_first()
+        return self._prior(x_0, time)
+
+    @torch.no_grad()
+    def bound(
+        self,
+        model: Callable[..., Any],
+        x_0: Tensor,
+        num_samples: int | None = None,
+        times: Times | None = None,
+        given: Tensor | None = None,
+        pad: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """An upper bound on -log p(x_0), or on -log p(free | given), (B,) in nats, with one draw of x_t per time.
+
+        Discrete time takes every t once, or `num_samples` stratified ones. Continuous time takes `num_samples`
+        stratified ones (128 by default). `times`, a decreasing grid that ends at 0, gives the bound of the
+        sampler that takes those steps.
+        """
+        checks = Checks(self.validate)
+        x_0, given, pad, free = self._masked(x_0, given, pad, checks)
+        checks.raise_early(x_0.device)
+        require(num_samples is None or times is None, "num_samples", num_samples, "None where `times` is given")
+        num_samples = (self.num_steps or 128) if num_samples is None else num_samples
+        require(num_samples >= 1, "num_samples", num_samples, "an integer >= 1")
+        grid = [1.0] if times is None else self.grid(times)
+        denoise = Denoiser(model, self.noise.num_classes, given, pad)
+
+        def constant(time: float) -> Tensor:
+            return torch.full(x_0.shape[:1], time, dtype=torch.float64, device=x_0.device)
+
+        def terms(time: Tensor, before: Tensor | None) -> LossTerms:
+            x_t = self._noisy(x_0, time, free, generator)
+            found = self._terms(denoise(x_t, time), x_t, x_0, time, before, checks)
+            checks.raise_early(x_0.device)
+            return found
+
+        nll = _sum(self._prior(x_0, constant(grid[0])), free)
+        for t, s in zip(grid, grid[1:]):
+            nll = nll + _sum(terms(constant(t), constant(s)).vlb, free)
+        if times is None:
+            for i in range(num_samples):
+                u = (i + uniform(x_0.shape[:1], x_0.device, generator)) / num_samples
+                time = self.time(self.spread(u), x_0, "t", Checks(False))
+                nll = nll + self.span / num_samples * _sum(terms(time, None).vlb, free)
+            if self.continuous:
+                nll = nll + _sum(terms(constant(self.t_min), None).ce, free)
+        checks.raise_first()
+        return nll
+
+    def sample(
+        self,
+        model: Callable[..., Any],
+        shape: Sequence[int],
+        num_steps: int | Times,
+        corrector: samplers.Corrector | None = None,
+        given: Tensor | None = None,
+        given_tokens: Tensor | None = None,
+        pad: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        callback: Callable[[samplers.Step], None] | None = None,
+        sampler: str = "exact",
+        device: torch.device | str | None = None,
+    ) -> Tensor:
+        """Draw objects of `shape` (B, N1, ..., Nk) from noise, Algorithm 2; int64.
+
+        `num_steps` is a number of steps or a decreasing grid of times that ends at 0. Where `given` is true the
+        elements are those of `given_tokens`. `sampler`: "exact" (the paper's), or "euler", "tau_leaping",
+        "gillespie" for comparison. `callback` sees every `Step`.
+        """
+        return samplers.sample(
+            self, model, shape, num_steps, corrector, given, given_tokens, pad, generator, callback, sampler, device
+        )
+
+    # ---- inside: arguments are checked ----------------------------------------------------------------------------
+
+    def _forward(self, x_0: Tensor, time: Tensor) -> Mixture:
+        """q(x_t | x_0), a mixture around x_0."""
+        level = self.level(time, x_0)
+        return Mixture(known(x_0, x_0, self.noise, level), w_x=level.alpha_bar, w_m=level.lost)
+
+    def _noisy(self, x_0: Tensor, time: Tensor, free: Tensor | None, generator: torch.Generator | None) -> Tensor:
+        x_t = self._forward(x_0, time).sample(generator)
+        return x_t if free is None else torch.where(free, x_t, x_0)
+
+    def _at(self, logits: Tensor, x_t: Tensor, t: Time) -> tuple[Tensor, Tensor, Belief]:
+        checks = Checks(self.validate)
+        x_t = self.categories(x_t, "x_t", checks)
+        time = self.time(t, x_t, "t", checks, positive=True)
+        model = self.believe(logits, x_t, time, checks)
+        checks.raise_first()
+        return x_t, time, model
+
+    def _terms(
+        self,
+        logits: Tensor,
+        x_t: Tensor,
+        x_0: Tensor,
+        time: Tensor,
+        before: Tensor | None,
+        checks: Checks,
+        name: str = "model(x_t, t)",
+    ) -> LossTerms:
+        if before is None and self.num_steps is not None:
+            before = (time * self.num_steps - 1).round() / self.num_steps
+        model = self.believe(logits, x_t, time, checks, name)
+        truth = known(x_0, x_t, self.noise, self.level(time, x_t))
+        if before is None:
+            return LossTerms(truth, model, x_0, self.rate_weights(time, x_t), phi=None)
+        return LossTerms(truth, model, x_0, self.step(time, before, x_t), self.phi(time, before, model))
+
+    def _prior(self, x_0: Tensor, time: Tensor) -> Tensor:
+        level, m_0 = self.level(time, x_0), self.noise.at(x_0)
+        left = float(level.alpha_bar.max()) if self.noise.has_zeros else 0.0
+        require(left == 0, "alpha_bar(1)", left, "0 where the noise has zeros: the prior term is infinite otherwise")
+        here = level.alpha_bar + level.lost * m_0
+        at_x_0 = here * torch.log(here / torch.where(m_0 > 0, m_0, 1.0))
+        elsewhere = level.lost * (1 - m_0) * torch.log(level.lost)
+        return torch.where(m_0 > 0, at_x_0, 0.0) + torch.where(level.lost > 0, elsewhere, 0.0)
+
+    def _masked(
+        self, x_0: Tensor, given: Tensor | None, pad: Tensor | None, checks: Checks
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """x_0, the masks in its shape, and which elements are free (None: all)."""
+        given, pad = (as_bool_mask(m, x_0.shape, n) for m, n in ((given, "given"), (pad, "pad")))
+        x_0 = self.data(x_0, checks, except_at=pad)
+        fixed = [mask for mask in (given, pad) if mask is not None]
+        return x_0, given, pad, ~torch.stack(fixed).any(0) if fixed else None
+
+
+def _off_diagonal(model: Belief, to_f: Tensor, to_m: Tensor) -> Tensor:
+    """to_f f_z + to_m P(noised) m_z for z != x, 0 at x, in the precision of the logits."""
+    assert model.log_f is not None
+    to_f = to_f * ~model.clean  # f = e_x where m_x = 0
+    m = model.noise.probs_on(model.x.device)
+    rates = to_f[..., None] * model.log_f.exp() + (to_m * model.noised)[..., None] * m
+    return rates.scatter(-1, model.x[..., None], 0.0).to(model.log_f.dtype)
+
+
+def _sum(terms: Tensor, free: Tensor | None) -> Tensor:
+    """Sum over the free elements of each object, (B,)."""
+    if free is not None:
+        terms = torch.where(free, terms, 0.0)
+    return terms.reshape(len(terms), -1).sum(1)

@@ -1,0 +1,166 @@
+"""Noise distributions m: where the forward process ends, Q(t|s) = alpha_bar(t|s) I + (1 - alpha_bar(t|s)) 1 m^T.
+
+`Uniform` and `Absorbing` are the two everybody knows; `Marginal` is any distribution, shared by all elements
+(probs of shape (K,)) or one for each (probs of shape (..., K)). Zeros are allowed: a category with m_x = 0 is
+never noise, so an element seen there is known to be clean (the support rule, see `usd3.prediction`).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from usd3._checks import Checks, as_categories, require, require_type
+from usd3._random import invert_cdf, uniform
+
+__all__ = ["Absorbing", "Marginal", "Noise", "Uniform"]
+
+
+class Noise:
+    """Base class: a stationary distribution held as float64 `probs` of shape (K,) or (..., K).
+
+    `mask` is the category that no data can have, or None.
+    """
+
+    mask: int | None = None
+
+    def __init__(self, probs: Tensor):
+        self.probs = probs
+        self.num_classes: int = probs.shape[-1]
+        self.has_zeros = bool((probs == 0).any())
+        self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+        self._cdfs: dict[torch.device, Tensor] = {}
+
+    def probs_on(self, device: torch.device, dtype: torch.dtype = torch.float64) -> Tensor:
+        """m itself, (K,) or (..., K); copied to a device once."""
+        key = (device, dtype)
+        if key not in self._copies:
+            self._copies[key] = self.probs.to(device=device, dtype=dtype)
+        return self._copies[key]
+
+    def at(self, x: Tensor) -> Tensor:
+        """m_x: the probability of each element's category, float64."""
+        m = self.probs_on(x.device)
+        if m.dim() == 1:
+            return m[x]
+        return m.expand(*x.shape, self.num_classes).gather(-1, x[..., None]).squeeze(-1)
+
+    def sample(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw from m, in the shape of x."""
+        return invert_cdf(self._cdf(x.device), uniform(x.shape, x.device, generator))
+
+    def sample_other(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw from m restricted to z != x. Where m_x = 1 there is no such z and the answer means nothing."""
+        cdf = self._cdf(x.device)
+        upto = cdf[x] if cdf.dim() == 1 else cdf.expand(*x.shape, -1).gather(-1, x[..., None]).squeeze(-1)
+        below = upto - self.at(x)
+        v = uniform(x.shape, x.device, generator) * (below + (1 - upto))  # skip the interval of x
+        return invert_cdf(cdf, torch.where(v < below, v, upto + (v - below)))
+
+    def require_fits(self, shape: torch.Size) -> None:
+        """One m for each element must broadcast to the elements' shape."""
+        try:
+            fits = torch.broadcast_shapes(self.probs.shape[:-1], shape) == shape
+        except RuntimeError:
+            fits = False
+        require(fits, "noise.probs.shape", tuple(self.probs.shape), f"(..., K) that broadcasts to {(*shape, 'K')}")
+
+    def _cdf(self, device: torch.device) -> Tensor:
+        if device not in self._cdfs:
+            cdf = self.probs.cumsum(-1)
+            self._cdfs[device] = (cdf / cdf[..., -1:]).to(device)
+        return self._cdfs[device]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.num_classes})"
+
+
+class Uniform(Noise):
+    """m = 1/K for every category."""
+
+    def __init__(self, num_classes: int):
+        super().__init__(torch.full((_number_of_classes(num_classes),), 1 / num_classes, dtype=torch.float64))
+
+    def at(self, x: Tensor) -> Tensor:
+        """1/K everywhere."""
+        return torch.full(x.shape, 1 / self.num_classes, dtype=torch.float64, device=x.device)
+
+    def sample(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw uniformly, in the shape of x."""
+        return (uniform(x.shape, x.device, generator) * self.num_classes).long()
+
+    def sample_other(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw uniformly from the K - 1 categories other than x."""
+        z = (uniform(x.shape, x.device, generator) * (self.num_classes - 1)).long()
+        return z + (z >= x)
+
+
+class Absorbing(Noise):
+    """m puts everything on one extra category, the mask. `num_classes` counts the mask; by default it is the last."""
+
+    def __init__(self, num_classes: int, mask: int | None = None):
+        num_classes = _number_of_classes(num_classes)
+        mask = num_classes - 1 if mask is None else mask
+        require(0 <= mask < num_classes, "mask", mask, f"a category 0..{num_classes - 1}")
+        probs = torch.zeros(num_classes, dtype=torch.float64)
+        probs[mask] = 1
+        super().__init__(probs)
+        self.mask = mask
+
+    def sample(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The mask, in the shape of x."""
+        return torch.full_like(x, self.mask)  # type: ignore[arg-type]
+
+    def sample_other(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The mask: what any unmasked element can turn into."""
+        return self.sample(x)
+
+    def __repr__(self) -> str:
+        return f"Absorbing({self.num_classes}, mask={self.mask})"
+
+
+class Marginal(Noise):
+    """Any distribution, shared, `probs` (K,), or one for each element, `probs` (..., K)."""
+
+    def __init__(self, probs: Any):
+        probs = torch.as_tensor(probs).detach().to(torch.float64).cpu()
+        require(probs.dim() >= 1, "probs.shape", tuple(probs.shape), "(K,) or (..., K)")
+        _number_of_classes(probs.shape[-1])
+        require(bool((probs >= 0).all()), "probs", float(probs.min()), "no negative and no NaN probabilities")
+        total = probs.sum(-1, keepdim=True)
+        worst = float(total.flatten()[(total - 1).abs().argmax()])
+        require(abs(worst - 1) <= 1e-4, "probs.sum(-1)", worst, "1 within 1e-4")
+        super().__init__(probs / total)
+
+    @classmethod
+    def from_data(
+        cls, x: Any, num_classes: int | None = None, smoothing: float = 1.0, per_element: bool = False
+    ) -> "Marginal":
+        """How often each category occurs in data x of shape (N, ...).
+
+        `smoothing` is added to every count, so that no category has probability 0 by accident. With
+        `per_element` each position gets its own distribution, of shape (..., K).
+        """
+        x = torch.as_tensor(x)
+        require(x.numel() > 0, "x.shape", tuple(x.shape), "at least one object")
+        require(smoothing >= 0, "smoothing", smoothing, "a number >= 0")
+        require_type(not x.is_floating_point(), "x", x, "an integer array")
+        num_classes = _number_of_classes(int(x.max()) + 1 if num_classes is None else num_classes)
+        checks = Checks(enabled=True)
+        x = as_categories(x, num_classes, "x", checks)
+        checks.raise_first()
+        if not per_element:
+            counts = torch.bincount(x.flatten(), minlength=num_classes).double()
+        else:
+            elements = x[0].numel()
+            cells = torch.arange(elements, device=x.device) * num_classes + x.reshape(len(x), elements)
+            counts = torch.bincount(cells.flatten(), minlength=elements * num_classes).double()
+            counts = counts.reshape(*x.shape[1:], num_classes)
+        counts = counts + smoothing
+        return cls(counts / counts.sum(-1, keepdim=True))
+
+
+def _number_of_classes(num_classes: int) -> int:
+    require_type(isinstance(num_classes, int), "num_classes", num_classes, "an integer >= 2")
+    require(num_classes >= 2, "num_classes", num_classes, "an integer >= 2")
+    return num_classes

@@ -1,0 +1,184 @@
+"""Noise, schedule and kind of time, and the coefficients they give. `Diffusion` builds on this.
+
+Inside, a time is float64 in [0, 1], one per object; users write integers 1..T in discrete time. Coefficients are
+float64, shape (B, 1, ..., 1), and formed without cancellation. Time 0 is clean data, whatever the schedule says.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from usd3._checks import Checks, as_categories, require, require_logits, require_type
+from usd3.belief import Belief, Level, predicted
+from usd3.mixture import Mixture
+from usd3.noise import Noise
+from usd3.objectives import Transition
+from usd3.schedules import Schedule
+
+__all__ = ["Process", "Time", "Times", "step_mixture"]
+
+Time = Tensor | float
+Times = Sequence[float] | Tensor
+_SMALLEST = 1e-12  # beta = decay / alpha_bar is taken at this alpha_bar or above: the losses are at their limit there
+
+
+class Process:
+    """The forward process and its coefficients."""
+
+    def __init__(self, noise: Noise, schedule: Schedule, num_steps: int | None, t_min: float, validate: bool):
+        require_type(isinstance(noise, Noise), "noise", noise, "a usd3 noise such as usd3.Uniform(K)")
+        require_type(isinstance(schedule, Schedule), "schedule", schedule, "a usd3 schedule such as usd3.Cosine()")
+        if num_steps is not None:
+            require_type(type(num_steps) is int, "num_steps", num_steps, "None or an integer >= 1")
+            require(num_steps >= 1, "num_steps", num_steps, "None or an integer >= 1")
+        require(0 < t_min < 1, "t_min", t_min, "a number in (0, 1)")
+        self.noise, self.schedule, self.num_steps = noise, schedule, num_steps
+        self.t_min, self.validate = t_min, validate
+
+    @property
+    def continuous(self) -> bool:
+        """Whether time is continuous."""
+        return self.num_steps is None
+
+    @property
+    def span(self) -> float:
+        """What turns one sampled term of the VLB into nats per object: T, or the length of [t_min, 1]."""
+        return 1 - self.t_min if self.num_steps is None else self.num_steps
+
+    # ---- time ---------------------------------------------------------------------------------------------------
+
+    def time(self, t: Time, x: Tensor, name: str, checks: Checks, positive: bool = False) -> Tensor:
+        """A user's t as float64 (B,) in [0, 1]."""
+        kind = "numbers" if self.continuous else "integers"
+        tensor = t if isinstance(t, Tensor) else torch.tensor(t, device=x.device)
+        integral = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+        require_type(integral or (self.continuous and tensor.is_floating_point()), name, t, kind)
+        require(tensor.shape in ((), x.shape[:1]), f"{name}.shape", tuple(tensor.shape), f"() or {tuple(x.shape[:1])}")
+        last = self.num_steps or 1
+        start = "(0" if self.continuous and positive else ("1" if positive else "[0" if self.continuous else "0")
+        allowed = f"{kind} in {start}, {last}]" if self.continuous else f"{kind} {start}..{last}"
+        bad = ~((tensor > 0 if positive else tensor >= 0) & (tensor <= last))
+        if isinstance(t, Tensor):
+            checks.refuse(lambda: bad, lambda: f"{name} contains {tensor[bad][0].item():g}: expected {allowed}")
+        else:
+            require(not bool(bad), name, t, allowed)
+        return (tensor.to(x.device, torch.float64) / last).expand(x.shape[:1])
+
+    def times(self, t: Time, s: Time, x: Tensor, checks: Checks) -> tuple[Tensor, Tensor]:
+        """A user's t and s < t."""
+        time, before = self.time(t, x, "t", checks, positive=True), self.time(s, x, "s", checks)
+        bad = before >= time
+        last = self.num_steps or 1
+        checks.refuse(
+            lambda: bad,
+            lambda: f"s = {before[bad][0].item() * last:g}: expected less than t = {time[bad][0].item() * last:g}",
+        )
+        return time, before
+
+    def grid(self, times: int | Times) -> list[float]:
+        """A sampler's times in [0, 1], from a number of steps or a decreasing grid that ends at 0."""
+        if isinstance(times, int):
+            require(times >= 1, "num_steps", times, "an integer >= 1")
+            if self.num_steps is None:
+                return torch.linspace(1, 0, times + 1, dtype=torch.get_default_dtype()).tolist()
+            require(times <= self.num_steps, "num_steps", times, f"at most the {self.num_steps} steps of this diffusion")
+            times = torch.linspace(self.num_steps, 0, times + 1, dtype=torch.float64).round().long()
+        values = times.tolist() if isinstance(times, Tensor) else list(times)
+        last = self.num_steps or 1
+        require(len(values) >= 2, "times", values, "at least two times")
+        require(values[-1] == 0, "times[-1]", values[-1], "0: the last step ends in clean data")
+        require(0 < values[0] <= last, "times[0]", values[0], f"a time in (0, {last}]")
+        require(all(s < t for t, s in zip(values, values[1:])), "times", values, "a decreasing grid")
+        if not self.continuous:
+            require(all(float(v).is_integer() for v in values), "times", values, "integers in discrete time")
+        return [v / last for v in values]
+
+    def spread(self, u: Tensor) -> Tensor:
+        """Uniforms u as training times: on [t_min, 1], or on 1..T.
+
+        Continuous times are rounded to the default dtype, so that a model sees exactly the time that is meant.
+        """
+        if self.num_steps is not None:
+            return 1 + (u * self.num_steps).long()
+        return (self.t_min + (1 - self.t_min) * u).to(torch.get_default_dtype())
+
+    # ---- coefficients -------------------------------------------------------------------------------------------
+
+    def level(self, time: Tensor, x: Tensor) -> Level:
+        """alpha_bar and 1 - alpha_bar at `time`."""
+        at_0 = time == 0
+        alpha_bar = torch.where(at_0, 1.0, self.schedule._survival(time))
+        lost = torch.where(at_0, 0.0, self.schedule._lost_from_start(time))
+        return Level(_column(alpha_bar, x), _column(lost, x))
+
+    def step(self, time: Tensor, before: Tensor, x: Tensor) -> Transition:
+        """Weights of the backward step t -> s: 1 - mu to f, mu (1 - a_ts) to m, mu a_ts stays."""
+        t, s = self.level(time, x), self.level(before, x)
+        at_0 = _column(before == 0, x)
+        a_ts = torch.where(at_0, t.alpha_bar, _column(self.schedule._transition(time, before), x))
+        lost_ts = torch.where(at_0, t.lost, _column(self.schedule._lost(time, before), x))
+        still_clean = t.lost == 0
+        lost_t = torch.where(still_clean, 1.0, t.lost)
+        mu = torch.where(still_clean, 1.0, s.lost / lost_t)
+        return Transition(clean=s.alpha_bar * lost_ts / lost_t, noise=mu * lost_ts, keep=mu * a_ts)
+
+    def rate_weights(self, time: Tensor, x: Tensor) -> Transition:
+        """Weights of the reverse rate beta H: beta abar / (1 - abar) to f, beta to m."""
+        level, decay = self.level(time, x), _column(self.schedule._decay(time), x)
+        return Transition(clean=decay / level.lost, noise=decay / level.alpha_bar.clamp(min=_SMALLEST))
+
+    def phi(self, time: Tensor, before: Tensor, model: Belief) -> Tensor:
+        """Prop. 3's phi = (1 - abar_s) a_ts / (abar_t + (1 - abar_t) m_x) = r (1 - abar_s) / abar_s."""
+        t, s = self.level(time, model.x), self.level(before, model.x)
+        a_ts = torch.where(s.lost == 0, t.alpha_bar, _column(self.schedule._transition(time, before), model.x))
+        here = t.alpha_bar + t.lost * model.m_x
+        return torch.where(here > 0, s.lost * a_ts / torch.where(here > 0, here, 1.0), 0.0)
+
+    # ---- checked inputs -----------------------------------------------------------------------------------------
+
+    def categories(self, x: Tensor, name: str, checks: Checks, like: Tensor | None = None) -> Tensor:
+        """Categories 0..K-1, int64, in the shape of `like` where it is given."""
+        x = as_categories(x, self.noise.num_classes, name, checks)
+        if like is not None:
+            require(x.shape == like.shape, f"{name}.shape", tuple(x.shape), f"that of x_0, {tuple(like.shape)}")
+        self.noise.require_fits(x.shape)
+        return x
+
+    def data(self, x_0: Tensor, checks: Checks, name: str = "x_0", except_at: Tensor | None = None) -> Tensor:
+        """Clean categories: no mask among them."""
+        x_0 = self.categories(x_0, name, checks)
+        mask = self.noise.mask
+        if mask is not None:
+            bad = x_0 == mask if except_at is None else (x_0 == mask) & ~except_at
+            checks.refuse(lambda: bad, lambda: f"{name} contains the mask category {mask}: expected data categories only")
+        return x_0
+
+    def refuse_impossible(self, x_t: Tensor, x_0: Tensor, checks: Checks) -> None:
+        """x_t must be reachable: a category with m = 0 is never noise."""
+        if self.noise.has_zeros:
+            bad = (x_t != x_0) & (self.noise.at(x_t) == 0)
+            checks.refuse(
+                lambda: bad,
+                lambda: f"x_t contains {int(x_t[bad][0])} where x_0 is {int(x_0[bad][0])}: expected x_0 or a category "
+                "that the noise can produce",
+            )
+
+    def believe(self, logits: Tensor, x_t: Tensor, time: Tensor, checks: Checks, name: str = "logits") -> Belief:
+        """f = softmax(logits) seen from x_t."""
+        require_logits(logits, x_t, self.noise.num_classes, name)
+        return predicted(logits, x_t, self.noise, self.level(time, x_t), checks, name)
+
+
+def step_mixture(belief: Belief, to: Transition, x_0: Tensor | None = None, validate: bool = True) -> Mixture:
+    """B(f; x, t -> s), or B(e_x0; x, t -> s) where x_0 is given: Prop. 1 and 2 are one function, linear in f."""
+    assert to.keep is not None
+    stay, noise = to.keep + to.noise * belief.untouched, to.noise * belief.noised
+    if x_0 is not None:
+        return Mixture(belief, w_x=stay, w_m=noise, w_0=to.clean, x_0=x_0, validate=validate)
+    return Mixture(belief, w_x=stay, w_m=noise, w_f=to.clean, validate=validate)
+
+
+def _column(value: Tensor, x: Tensor) -> Tensor:
+    """(B,) as (B, 1, ..., 1), to go with x."""
+    return value.reshape(-1, *[1] * (x.dim() - 1))

@@ -1,0 +1,234 @@
+"""From noise to data. One step of each sampler is one short function `(run, x, t, s) -> x_s`; the loop is thin.
+
+`exact_step` is the paper's (Algorithm 2). `euler_step`, `tau_leaping_step` and `gillespie_step` simulate the
+reverse chain by its rates, for comparison. `correct` is the MCMC corrector (Algorithm 3).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from usd3._checks import Checks, as_bool_mask, require, require_type
+from usd3._model import Denoiser
+from usd3._random import uniform
+from usd3.belief import Belief
+from usd3.mixture import Mixture
+from usd3.process import Process, Times, step_mixture
+
+__all__ = ["SAMPLERS", "Corrector", "Run", "Step", "sample"]
+
+_FIRST = 1e-6  # Gillespie starts where this much signal has survived: below it the chain is at its noise
+
+
+@dataclass(frozen=True)
+class Corrector:
+    """MCMC corrector after each of the last `last` steps (None: all): `num_steps` moves of `step_size`.
+
+    `step_size="auto"`: for each object the longest step whose largest jump mass is 0.8.
+    """
+
+    num_steps: int = 5
+    step_size: float | str = 1e-3
+    last: int | None = 20
+
+    def __post_init__(self) -> None:
+        require(self.num_steps >= 1, "num_steps", self.num_steps, "an integer >= 1")
+        ok = self.step_size == "auto" if isinstance(self.step_size, str) else self.step_size > 0
+        require(ok, "step_size", self.step_size, 'a number > 0 or "auto"')
+        require(self.last is None or self.last >= 1, "last", self.last, "None or an integer >= 1")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a callback sees: step `index` of `num_steps` went from x_t at t to x_s at s, with t and s in [0, 1]."""
+
+    index: int
+    num_steps: int
+    t: float
+    s: float
+    x_t: Tensor
+    x_s: Tensor
+
+
+@dataclass(frozen=True)
+class Run:
+    """What every step of one sampling run shares."""
+
+    process: Process
+    denoise: Denoiser
+    free: Tensor
+    checks: Checks
+    generator: torch.Generator | None
+
+    def time(self, t: float) -> Tensor:
+        """t for every object, (B,)."""
+        return torch.full(self.free.shape[:1], t, dtype=torch.float64, device=self.free.device)
+
+    def believe(self, x: Tensor, time: Tensor) -> Belief:
+        """One network call at x and times (B,)."""
+        belief = self.process.believe(self.denoise(x, time), x, time, self.checks, "model(x_t, t)")
+        self.checks.raise_early(x.device)
+        return belief
+
+    def draw(self, mixture: Mixture) -> Tensor:
+        """Draw the free elements; the others stay."""
+        return torch.where(self.free, mixture.sample(self.generator), mixture.belief.x)
+
+
+def exact_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
+    """Draw x_s ~ p(x_s | x_t) in closed form (Prop. 2, Algorithm 2). At s = 0 this is a draw from f."""
+    time = run.time(t)
+    return run.draw(step_mixture(run.believe(x, time), run.process.step(time, run.time(s), x)))
+
+
+def euler_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
+    """Jump with probability (t - s) times the reverse rate at t. The last step draws from f."""
+    return exact_step(run, x, t, s) if s == 0 else run.draw(_reverse_jumps(run, x, t, s))
+
+
+def tau_leaping_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
+    """Poisson jumps at the rates of t; an element with more than one jump stays, as categories cannot be added.
+
+    P(x -> z) = l_z exp(-L) with l_z = (t - s) rate_z and L their sum. The last step draws from f.
+    """
+    if s == 0:
+        return exact_step(run, x, t, s)
+    jumps = _reverse_jumps(run, x, t, s)
+    return run.draw(jumps.scaled(torch.exp(-jumps.jump_mass())))
+
+
+def gillespie_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
+    """Simulate the reverse chain exactly from t to s (to t_min, and then a draw from f, where s = 0).
+
+    An element leaves x at a rate below beta / (1 - abar), which is 1 per unit of logit(abar). So candidates come
+    as a Poisson process of unit rate per element on that scale, and each is kept with its share of that rate.
+    """
+    until = max(s, run.process.t_min)
+    if until < t:
+        x, t = _thinned_jumps(run, x, t, until), until
+    return exact_step(run, x, t, s) if s == 0 else x
+
+
+def correct(run: Run, x: Tensor, s: float, corrector: Corrector) -> Tensor:
+    """Algorithm 3 at time s: moves that leave q_s as it is, each evaluated at the current state."""
+    time = run.time(s)
+    for _ in range(corrector.num_steps):
+        belief, rate = run.believe(x, time), run.process.rate_weights(time, x)
+        moves = _jumps(belief, rate.clean, rate.noise * (1 + belief.noised))  # r + r_hat
+        if isinstance(corrector.step_size, str):
+            busiest = torch.where(run.free, moves.jump_mass(), 0.0).reshape(len(x), -1).amax(1)
+            size = (0.8 / busiest.clamp(min=1e-12)).reshape(rate.noise.shape)
+        else:
+            size = torch.full_like(rate.noise, corrector.step_size)
+        x = run.draw(moves.scaled(size))
+    return x
+
+
+SAMPLERS: dict[str, Callable[[Run, Tensor, float, float], Tensor]] = {
+    "exact": exact_step,
+    "euler": euler_step,
+    "tau_leaping": tau_leaping_step,
+    "gillespie": gillespie_step,
+}
+
+
+@torch.no_grad()
+def sample(
+    process: Process,
+    model: Callable[..., Any],
+    shape: Sequence[int],
+    num_steps: int | Times,
+    corrector: Corrector | None = None,
+    given: Tensor | None = None,
+    given_tokens: Tensor | None = None,
+    pad: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    callback: Callable[[Step], None] | None = None,
+    sampler: str = "exact",
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """The loop of Algorithm 2; see `Diffusion.sample`."""
+    require(sampler in SAMPLERS, "sampler", sampler, f"one of {sorted(SAMPLERS)}")
+    require_type(corrector is None or isinstance(corrector, Corrector), "corrector", corrector, "None or a Corrector")
+    grid = process.grid(num_steps)
+    size = torch.Size(shape)
+    require(len(size) >= 1, "shape", tuple(size), "(B, N1, ..., Nk)")
+    process.noise.require_fits(size)
+    checks = Checks(process.validate)
+    given, pad = as_bool_mask(given, size, "given"), as_bool_mask(pad, size, "pad")
+    require((given is None) or (given_tokens is not None), "given_tokens", None, "the tokens of the given elements")
+    fixed, tokens = _fixed(process, size, given, given_tokens, pad, _device(device, given_tokens, model), checks)
+    checks.raise_first()
+
+    run = Run(process, Denoiser(model, process.noise.num_classes, given, pad), ~fixed, checks, generator)
+    x = torch.where(fixed, tokens, process.noise.sample(tokens, generator))
+    for index, (t, s) in enumerate(zip(grid, grid[1:])):
+        x_s = SAMPLERS[sampler](run, x, t, s)
+        if corrector is not None and s > 0 and (corrector.last is None or index >= len(grid) - 1 - corrector.last):
+            x_s = correct(run, x_s, s, corrector)
+        if callback is not None:
+            callback(Step(index, len(grid) - 1, t, s, x, x_s))
+        x = x_s
+    checks.raise_first()
+    return x
+
+
+def _reverse_jumps(run: Run, x: Tensor, t: float, s: float) -> Mixture:
+    """(t - s) times the reverse rate at t."""
+    time = run.time(t)
+    belief, rate = run.believe(x, time), run.process.rate_weights(time, x)
+    return _jumps(belief, (t - s) * rate.clean, (t - s) * rate.noise * belief.noised)
+
+
+def _jumps(belief: Belief, to_f: Tensor, to_m: Tensor) -> Mixture:
+    return Mixture(belief, w_x=1 - to_f - to_m, w_m=to_m, w_f=to_f)
+
+
+def _thinned_jumps(run: Run, x: Tensor, t: float, s: float) -> Tensor:
+    """The reverse chain from t down to s, one candidate per object at a time."""
+    process, elements = run.process, run.free.reshape(len(x), -1)
+    where, end = (torch.logit(process.level(run.time(v), run.time(v)).alpha_bar.clamp(min=_FIRST)) for v in (t, s))
+    while True:
+        u = uniform((2, len(x)), x.device, run.generator)
+        where = where - torch.log1p(-u[0]) / elements.sum(1)  # the next candidate; never, where nothing is free
+        active = where < end
+        if not bool(active.any()):
+            return x
+        time = process.schedule._time(torch.sigmoid(torch.where(active, where, end))).clamp(0, 1)
+        belief, level = run.believe(x, time), process.level(time, x)
+        moved = _jumps(belief, level.alpha_bar, level.lost * belief.noised).sample(run.generator)
+        rank = (u[1] * elements.sum(1)).long()  # which of the free elements the candidate is
+        chosen = elements & (elements.cumsum(1) - 1 == rank[:, None]) & active[:, None]
+        x = torch.where(chosen.reshape(x.shape), moved, x)
+
+
+def _fixed(
+    process: Process,
+    size: torch.Size,
+    given: Tensor | None,
+    given_tokens: Tensor | None,
+    pad: Tensor | None,
+    device: torch.device,
+    checks: Checks,
+) -> tuple[Tensor, Tensor]:
+    """Which elements are fixed, and all tokens (only those of the fixed elements mean anything)."""
+    nothing = torch.zeros(size, dtype=torch.bool, device=device)
+    given, pad = nothing if given is None else given.to(device), nothing if pad is None else pad.to(device)
+    if given_tokens is None:
+        return given | pad, torch.zeros(size, dtype=torch.long, device=device)
+    require_type(isinstance(given_tokens, Tensor), "given_tokens", given_tokens, "an integer tensor")
+    require(given_tokens.shape == size, "given_tokens.shape", tuple(given_tokens.shape), f"{tuple(size)}")
+    tokens = given_tokens.to(device).masked_fill(~(given | pad), 1 if process.noise.mask == 0 else 0)
+    return given | pad, process.data(tokens, checks, "given_tokens", except_at=pad)
+
+
+def _device(device: torch.device | str | None, tokens: Tensor | None, model: Callable[..., Any]) -> torch.device:
+    if device is not None:
+        return torch.device(device)
+    if isinstance(tokens, Tensor):
+        return tokens.device
+    parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    return torch.device("cpu") if parameter is None else parameter.device
