@@ -87,7 +87,9 @@ def require_logits(logits: Tensor, x: Tensor, num_classes: int, name: str) -> No
     require_type(isinstance(logits, Tensor), name, logits, "a floating-point tensor")
     require_type(logits.is_floating_point(), name, logits, "a floating-point tensor")
     expected = (*x.shape, num_classes)
-    require(tuple(logits.shape) == expected, f"{name}.shape", tuple(logits.shape), f"{expected}, that is (*x_t.shape, K)")
+    require(
+        tuple(logits.shape) == expected, f"{name}.shape", tuple(logits.shape), f"{expected}, that is (*x_t.shape, K)"
+    )
 
 
 def _short(value: Any) -> str:

@@ -38,7 +38,7 @@ class Denoiser:
 
 
 def _keywords(model: Callable[..., Any]) -> tuple[set[str], bool]:
-    """The parameter names of the model, and whether it takes any keyword; looks through bare wrappers (compile, DDP)."""
+    """The parameter names of the model, and whether it takes any keyword, seen through wrappers (compile, DDP)."""
     try:
         parameters = inspect.signature(model.forward if isinstance(model, nn.Module) else model).parameters.values()
     except (TypeError, ValueError):

@@ -4,7 +4,8 @@ Everything follows from Q(t|s) = a_ts I + (1 - a_ts) 1 m^T. `num_steps=None` is 
 `num_steps=T` is discrete time, t an integer 1..T that stands for t/T. Time 0 is clean data in both.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -15,10 +16,10 @@ from usd3._checks import Checks, as_bool_mask, require
 from usd3._model import Denoiser
 from usd3._random import uniform
 from usd3.belief import Belief, Level, known
-from usd3.mixture import Mixture
+from usd3.mixture import Mixture, Transition, backward_mixture
 from usd3.noise import Noise
 from usd3.objectives import LossOutput, LossTerms, Objective, resolve
-from usd3.process import Process, Time, Times, step_mixture
+from usd3.process import Process, Time, Times
 from usd3.schedules import Schedule
 
 __all__ = ["Diffusion"]
@@ -77,7 +78,7 @@ class Diffusion(Process):
         self.refuse_impossible(x_t, x_0, checks)
         checks.raise_first()
         truth = known(x_0, x_t, self.noise, self.level(time, x_t))
-        return step_mixture(truth, self.step(time, before, x_t), x_0, self.validate)
+        return backward_mixture(truth, self.step(time, before, x_t), x_0, self.validate)
 
     def backward(self, logits: Tensor, x_t: Tensor, t: Time, s: Time) -> Mixture:
         """p(x_s | x_t) = B(f), f = softmax(logits), Prop. 2."""
@@ -86,30 +87,21 @@ class Diffusion(Process):
         time, before = self.times(t, s, x_t, checks)
         model = self.believe(logits, x_t, time, checks)
         checks.raise_first()
-        return step_mixture(model, self.step(time, before, x_t), validate=self.validate)
+        return backward_mixture(model, self.step(time, before, x_t), validate=self.validate)
 
     # ---- the reverse chain --------------------------------------------------------------------------------------
 
     def rate(self, logits: Tensor, x_t: Tensor, t: Time) -> Tensor:
-        """Reverse rate beta(t) H(f)_z of jumping from x_t to z != x_t, (..., K); 0 at z = x_t."""
-        x_t, time, model = self._at(logits, x_t, t)
-        rate = self.rate_weights(time, x_t)
-        return _off_diagonal(model, rate.clean, rate.noise)
-
-    def rate_factor(self, logits: Tensor, x_t: Tensor, t: Time) -> Tensor:
-        """H(f)_z = c1 m_z + c2 f_z for z != x_t, (..., K); 0 at z = x_t. The reverse rate over beta(t)."""
-        x_t, time, model = self._at(logits, x_t, t)
-        level = self.level(time, x_t)
-        return _off_diagonal(model, level.alpha_bar / level.lost, torch.ones_like(level.lost))
+        """Reverse rate beta H(f)_z of x_t -> z, H(f)_z = noised m_z + abar/(1-abar) f_z, (..., K); 0 at z = x_t."""
+        model, _, to = self._at(logits, x_t, t)
+        return _off_diagonal(model, to.clean, to.noise * model.noised)
 
     def ratio(self, logits: Tensor, x_t: Tensor, t: Time) -> Tensor:
-        """g_z, the estimate of q_t(z) / q_t(x_t), Prop. 4, (..., K); 1 at z = x_t. Finite also where m_x = 0."""
-        x_t, time, model = self._at(logits, x_t, t)
-        level = self.level(time, x_t)
-        m_x = torch.where(model.clean, 1.0, model.m_x)  # where m_x = 0 the limit is (1 - abar) / abar m
-        to_m = torch.where(model.clean, (level.lost / level.alpha_bar), model.noised / m_x)
-        g = _off_diagonal(model, level.alpha_bar / level.lost / m_x, to_m / model.noised.clamp(min=1e-300))
-        return g.scatter(-1, x_t[..., None], 1.0)
+        """g_z = H(f)_z / m_x ~ q_t(z) / q_t(x_t), Prop. 4, (..., K); 1 at z = x_t. Finite also where m_x = 0."""
+        model, level, _ = self._at(logits, x_t, t)
+        m_x = torch.where(model.clean, 1.0, model.m_x)
+        to_m = torch.where(model.clean, level.lost / level.alpha_bar, model.noised / m_x)
+        return _off_diagonal(model, level.alpha_bar / level.lost / m_x, to_m).scatter(-1, model.x[..., None], 1.0)
 
     # ---- losses -------------------------------------------------------------------------------------------------
 
@@ -219,7 +211,7 @@ class Diffusion(Process):
             return found
 
         nll = _sum(self._prior(x_0, constant(grid[0])), free)
-        for t, s in zip(grid, grid[1:]):
+        for t, s in pairwise(grid):
             nll = nll + _sum(terms(constant(t), constant(s)).vlb, free)
         if times is None:
             for i in range(num_samples):
@@ -231,29 +223,7 @@ class Diffusion(Process):
         checks.raise_first()
         return nll
 
-    def sample(
-        self,
-        model: Callable[..., Any],
-        shape: Sequence[int],
-        num_steps: int | Times,
-        corrector: samplers.Corrector | None = None,
-        given: Tensor | None = None,
-        given_tokens: Tensor | None = None,
-        pad: Tensor | None = None,
-        generator: torch.Generator | None = None,
-        callback: Callable[[samplers.Step], None] | None = None,
-        sampler: str = "exact",
-        device: torch.device | str | None = None,
-    ) -> Tensor:
-        """Draw objects of `shape` (B, N1, ..., Nk) from noise, Algorithm 2; int64.
-
-        `num_steps` is a number of steps or a decreasing grid of times that ends at 0. Where `given` is true the
-        elements are those of `given_tokens`. `sampler`: "exact" (the paper's), or "euler", "tau_leaping",
-        "gillespie" for comparison. `callback` sees every `Step`.
-        """
-        return samplers.sample(
-            self, model, shape, num_steps, corrector, given, given_tokens, pad, generator, callback, sampler, device
-        )
+    sample = samplers.sample
 
     # ---- inside: arguments are checked ----------------------------------------------------------------------------
 
@@ -266,13 +236,13 @@ class Diffusion(Process):
         x_t = self._forward(x_0, time).sample(generator)
         return x_t if free is None else torch.where(free, x_t, x_0)
 
-    def _at(self, logits: Tensor, x_t: Tensor, t: Time) -> tuple[Tensor, Tensor, Belief]:
+    def _at(self, logits: Tensor, x_t: Tensor, t: Time) -> tuple[Belief, Level, Transition]:
         checks = Checks(self.validate)
         x_t = self.categories(x_t, "x_t", checks)
         time = self.time(t, x_t, "t", checks, positive=True)
         model = self.believe(logits, x_t, time, checks)
         checks.raise_first()
-        return x_t, time, model
+        return model, self.level(time, x_t), self.rate_weights(time, x_t)
 
     def _terms(
         self,
@@ -288,9 +258,8 @@ class Diffusion(Process):
             before = (time * self.num_steps - 1).round() / self.num_steps
         model = self.believe(logits, x_t, time, checks, name)
         truth = known(x_0, x_t, self.noise, self.level(time, x_t))
-        if before is None:
-            return LossTerms(truth, model, x_0, self.rate_weights(time, x_t), phi=None)
-        return LossTerms(truth, model, x_0, self.step(time, before, x_t), self.phi(time, before, model))
+        to = self.rate_weights(time, x_t) if before is None else self.step(time, before, x_t)
+        return LossTerms(truth, model, x_0, to)
 
     def _prior(self, x_0: Tensor, time: Tensor) -> Tensor:
         level, m_0 = self.level(time, x_0), self.noise.at(x_0)
@@ -299,7 +268,7 @@ class Diffusion(Process):
         here = level.alpha_bar + level.lost * m_0
         at_x_0 = here * torch.log(here / torch.where(m_0 > 0, m_0, 1.0))
         elsewhere = level.lost * (1 - m_0) * torch.log(level.lost)
-        return torch.where(m_0 > 0, at_x_0, 0.0) + torch.where(level.lost > 0, elsewhere, 0.0)
+        return (torch.where(m_0 > 0, at_x_0, 0.0) + torch.where(level.lost > 0, elsewhere, 0.0)).clamp(min=0.0)
 
     def _masked(
         self, x_0: Tensor, given: Tensor | None, pad: Tensor | None, checks: Checks
@@ -312,11 +281,9 @@ class Diffusion(Process):
 
 
 def _off_diagonal(model: Belief, to_f: Tensor, to_m: Tensor) -> Tensor:
-    """to_f f_z + to_m P(noised) m_z for z != x, 0 at x, in the precision of the logits."""
-    assert model.log_f is not None
-    to_f = to_f * ~model.clean  # f = e_x where m_x = 0
-    m = model.noise.probs_on(model.x.device)
-    rates = to_f[..., None] * model.log_f.exp() + (to_m * model.noised)[..., None] * m
+    """to_f f_z + to_m m_z for z != x, 0 at x, in the precision of the logits."""
+    to_f = torch.where(model.clean, 0.0, to_f)  # f = e_x there
+    rates = to_f[..., None] * model.log_f.exp() + to_m[..., None] * model.noise.probs_on(model.x.device)
     return rates.scatter(-1, model.x[..., None], 0.0).to(model.log_f.dtype)
 
 

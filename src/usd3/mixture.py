@@ -1,7 +1,7 @@
 """Everything that is drawn is one mixture: w_f Cat(f) + w_x e_x + w_0 e_x0 + w_m Cat(m).
 
-Forward noising, the posterior, the backward step, the Euler step of the reverse chain and the corrector differ
-only in their weights. Paper: "Reparameterization Form for Sampling".
+Forward noising, the posterior, the backward step, the Euler step of the reverse chain and the corrector differ only
+in their weights. Paper: "Reparameterization Form for Sampling".
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,30 @@ from usd3._checks import Checks, as_categories, require
 from usd3._random import categorical, uniform
 from usd3.belief import NEVER, Belief
 
-__all__ = ["Mixture"]
+__all__ = ["Mixture", "Transition", "backward_mixture", "jump_mixture", "safe_log"]
 
-_ROWS = 1 << 24  # cells of a (rows, K) float64 table held at once while drawing
+_CELLS = 1 << 24  # of a (rows, K) float64 table held at once while drawing
+
+
+@dataclass(frozen=True)
+class Transition:
+    """Weights of leaving x, float64, one per object: A = `clean` goes to f, N = `noise` times P(noised) to m.
+
+    For a step t -> s they are probabilities, A = 1 - mu and N = mu (1 - a_ts), and `keep` = mu a_ts stays on x. For
+    the reverse rate A = beta abar / (1 - abar) and N = beta; `keep` is None, nothing is said of z = x.
+    """
+
+    clean: Tensor
+    noise: Tensor
+    keep: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """A categorical distribution for each element. Weights broadcast to the shape of x.
+    """A categorical distribution for each element; `belief` knows x, f and m, the weights broadcast to x.
 
-    `belief` says where x is, what f is and what m is. A mixture made by the Euler step or the corrector may
-    have a negative w_x although its jump mass is small; it can be drawn from, but is no distribution.
+    A mixture made for an Euler step or the corrector may have w_x < 0 although its jump mass is small: it can be
+    drawn from, but is no distribution.
     """
 
     belief: Belief
@@ -36,60 +49,55 @@ class Mixture:
     validate: bool = True
 
     def probs(self) -> Tensor:
-        """All probabilities, (..., K); float64, or the precision of the logits where there are any."""
+        """All probabilities, (..., K): in the precision of the logits, or float64 where there are none."""
         b = self.belief
-        dtype = torch.float64 if b.log_f is None else b.log_f.dtype
-        m = b.noise.probs_on(b.x.device, dtype)
-        probs = self._full(self.w_m).to(dtype)[..., None] * m
-        w_x = self._full(self.w_x)
-        if self.w_f is not None and b.log_f is not None:
-            w_f = self._full(self.w_f).masked_fill(b.clean, 0.0)  # f = e_x there
-            w_x = w_x + torch.where(b.clean, self.w_f, 0.0)
-            probs = probs + w_f.to(dtype)[..., None] * b.log_f.exp()
-        probs = probs.scatter_add(-1, b.x[..., None], w_x.to(dtype)[..., None])
+        dtype = torch.float64 if self.w_f is None else b.log_f.dtype
+        w_x, probs = self.w_x, self._column(self.w_m, dtype) * b.noise.probs_on(b.x.device, dtype)
+        if self.w_f is not None:
+            w_x = w_x + torch.where(b.clean, self.w_f, 0.0)  # f = e_x there
+            probs = probs + self._column(torch.where(b.clean, 0.0, self.w_f), dtype) * b.log_f.exp()
+        probs = probs.scatter_add(-1, b.x[..., None], self._column(w_x, dtype))
         if self.w_0 is not None and self.x_0 is not None:
-            probs = probs.scatter_add(-1, self.x_0[..., None], self._full(self.w_0).to(dtype)[..., None])
+            probs = probs.scatter_add(-1, self.x_0[..., None], self._column(self.w_0, dtype))
         return probs
 
-    def log_prob(self, z: Tensor) -> Tensor:
-        """log probability of categories z; -inf where z is impossible."""
-        b = self.belief
-        checks = Checks(self.validate)
-        z = as_categories(z, b.noise.num_classes, "x", checks)
-        require(z.shape == b.x.shape, "x.shape", tuple(z.shape), f"{tuple(b.x.shape)}")
+    def log_prob(self, x: Tensor) -> Tensor:
+        """log probability of categories x; -inf where they are impossible."""
+        b, checks = self.belief, Checks(self.validate)
+        x = as_categories(x, b.noise.num_classes, "x", checks)
+        require(x.shape == b.x.shape, "x.shape", tuple(x.shape), f"{tuple(b.x.shape)}")
         checks.raise_first()
-        mass = self.w_x * (z == b.x) + self.w_m * b.noise.at(z)
+        mass = self.w_x * (x == b.x) + self.w_m * b.noise.at(x)
         if self.w_0 is not None:
-            mass = mass + self.w_0 * (z == self.x_0)
-        log_p = safe_log(self._full(mass))
-        if self.w_f is not None and b.log_f is not None:
-            log_p = torch.logaddexp(log_p, safe_log(self._full(self.w_f)) + b.log_f_at(z))
-            log_p = log_p.to(b.log_f.dtype)
+            mass = mass + self.w_0 * (x == self.x_0)
+        log_p = safe_log(mass)
+        if self.w_f is not None:
+            log_p = torch.logaddexp(log_p, safe_log(self.w_f) + b.log_f_at(x)).to(b.log_f.dtype)
         return torch.where(log_p > NEVER / 2, log_p, -torch.inf)
 
     def jumps(self) -> Iterator[tuple[str, Tensor]]:
-        """The mass each branch moves away from x: (branch, mass)."""
-        b = self.belief
-        yield "m", self.w_m * (1 - b.m_x)
+        """The mass that each branch moves away from x."""
+        yield "m", self.w_m * (1 - self.belief.m_x)
         if self.w_f is not None:
-            yield "f", self.w_f * b.not_f_x
+            yield "f", self.w_f * self.belief.not_f_x
         if self.w_0 is not None:
-            yield "0", self.w_0 * (self.x_0 != b.x)
+            yield "0", self.w_0 * (self.belief.x != self.x_0)
 
     def jump_mass(self) -> Tensor:
-        """L: the probability of leaving x."""
-        return self._full(sum((mass for _, mass in self.jumps()), torch.zeros(())))
+        """L, the probability of leaving x."""
+        return torch.stack([mass for _, mass in self.jumps()]).sum(0)
 
     def scaled(self, factor: Tensor) -> "Mixture":
-        """The same jumps, `factor` times as likely."""
-        scale = {name: getattr(self, name) * factor for name in ("w_m", "w_f", "w_0") if getattr(self, name) is not None}
-        return replace(self, w_x=1 - sum(scale.values(), torch.zeros(())), **scale)
+        """The same jumps to f and m, `factor` times as likely."""
+        assert self.w_f is not None
+        w_f, w_m = self.w_f * factor, self.w_m * factor
+        return replace(self, w_x=1 - w_f - w_m, w_f=w_f, w_m=w_m)
 
     @torch.no_grad()
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Draw: first the jump away from x, then the branch it takes, then a category z != x of that branch.
+        """Draw: whether x is left and by which branch, then a category z != x of that branch.
 
-        Where the jump mass exceeds 1 (only Euler steps and correctors that are too long) it is scaled to 1.
+        Where the jump mass exceeds 1 (only an Euler step or a corrector that is too long) it is scaled to 1.
         """
         b = self.belief
         u = uniform(b.x.shape, b.x.device, generator) * self.jump_mass().clamp(min=1.0)
@@ -99,32 +107,43 @@ class Mixture:
             edge = edge + mass
             if branch == "m":
                 drawn = torch.where(here, b.noise.sample_other(b.x, generator), drawn)
-            elif branch == "0":
-                assert self.x_0 is not None
-                drawn = torch.where(here, self.x_0, drawn)
-            else:
+            elif branch == "f":
                 drawn = drawn.masked_scatter(here, self._other_from_f(here, generator))
+            elif self.x_0 is not None:
+                drawn = torch.where(here, self.x_0, drawn)
         return drawn
 
     def _other_from_f(self, here: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Draw from f restricted to z != x, for the elements `here`, a bounded number of rows at a time."""
+        """Draw from f restricted to z != x for the elements `here`, a bounded number of rows at a time."""
         b = self.belief
-        assert b.log_f is not None
+        table, rows = b.log_f.reshape(-1, b.log_f.shape[-1]), here.flatten().nonzero().squeeze(-1)
         u = uniform(b.x.shape, b.x.device, generator)[here]
-        rows, x = here.flatten().nonzero().squeeze(-1), b.x[here]
-        table = b.log_f.reshape(-1, b.log_f.shape[-1])
-        size = max(1, _ROWS // table.shape[-1])
-        draws = [
-            categorical(table[row].scatter(-1, at[:, None], -torch.inf), v)
-            for row, at, v in zip(rows.split(size), x.split(size), u.split(size))
-        ]
-        return torch.cat(draws)
+        size = max(1, _CELLS // table.shape[-1])
+        chunks = zip(rows.split(size), b.x[here].split(size), u.split(size))
+        return torch.cat([categorical(table[row].scatter(-1, x[:, None], -torch.inf), v) for row, x, v in chunks])
 
-    def _full(self, weight: Tensor) -> Tensor:
-        return weight.expand(self.belief.x.shape)
+    def _column(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        return weight.expand(self.belief.x.shape).to(dtype)[..., None]
+
+
+def backward_mixture(belief: Belief, to: Transition, x_0: Tensor | None = None, validate: bool = True) -> Mixture:
+    """B(f; x, t -> s), or B(e_x0; x, t -> s) where x_0 is given: Prop. 1 and 2 are one function, linear in f.
+
+    B(f) = (1-mu) f + mu (a_ts + (1-a_ts) untouched) e_x + mu (1-a_ts) noised m
+    """
+    assert to.keep is not None
+    w_x, w_m = to.keep + to.noise * belief.untouched, to.noise * belief.noised
+    if x_0 is None:
+        return Mixture(belief, w_x, w_m, w_f=to.clean, validate=validate)
+    return Mixture(belief, w_x, w_m, w_0=to.clean, x_0=x_0, validate=validate)
+
+
+def jump_mixture(belief: Belief, to_f: Tensor, to_m: Tensor) -> Mixture:
+    """Leave x for f and for m with these weights, and stay otherwise."""
+    return Mixture(belief, w_x=1 - to_f - to_m, w_m=to_m, w_f=to_f)
 
 
 def safe_log(value: Tensor) -> Tensor:
-    """log, with NEVER for 0 and no NaN in its gradient."""
+    """log, with NEVER for 0 and no NaN in the gradient."""
     positive = value > 0
     return torch.where(positive, torch.where(positive, value, 1.0).log(), NEVER)

@@ -123,7 +123,8 @@ class Marginal(Noise):
     """Any distribution, shared, `probs` (K,), or one for each element, `probs` (..., K)."""
 
     def __init__(self, probs: Any):
-        probs = torch.as_tensor(probs).detach().to(torch.float64).cpu()
+        probs = probs if isinstance(probs, Tensor) else torch.as_tensor(probs, dtype=torch.float64)
+        probs = probs.detach().to("cpu", torch.float64)
         require(probs.dim() >= 1, "probs.shape", tuple(probs.shape), "(K,) or (..., K)")
         _number_of_classes(probs.shape[-1])
         require(bool((probs >= 0).all()), "probs", float(probs.min()), "no negative and no NaN probabilities")

@@ -1,12 +1,12 @@
 """The losses, each a comparison of one closed form at e_x0 (the truth) and at f (the model), per element.
 
-With A, N the weights of a `Transition` and c(.) = P(noised | x) of a `Belief`, leaving x for z != x has
+With A, N of a `Transition` and c(.) = P(noised | x) of a `Belief`, leaving x for z != x has
 
     under the truth   k_z = A [z = x_0] + N c(e_x0) m_z
     under the model   h_z = A f_z       + N c(f)    m_z
 
-and every VLB is the sum over z of the Bregman term k log(k/h) - k + h: with the probabilities of a step
-t -> s (and z = x included) it is KL(q(x_s|x_t,x_0) || p(x_s|x_t)), with rates it is Prop. 6 with its constants.
+and every VLB is the sum over z of the Bregman term k log(k/h) - k + h. With the probabilities of a step t -> s, and
+z = x included, it is KL(q(x_s|x_t,x_0) || p(x_s|x_t)); with rates it is Prop. 6 with its constants.
 """
 
 from dataclasses import dataclass
@@ -17,49 +17,27 @@ from torch import Tensor
 
 from usd3._checks import require, require_type
 from usd3.belief import Belief
-from usd3.mixture import safe_log
+from usd3.mixture import Transition, backward_mixture, safe_log
 
-__all__ = ["NAMED", "LossOutput", "LossTerms", "Objective", "Transition", "divergence", "resolve"]
+__all__ = ["NAMED", "LossOutput", "LossTerms", "Objective", "divergence", "resolve"]
 
 _TINY = 1e-30  # a target below this is taken as 0
 
 
-@dataclass(frozen=True)
-class Transition:
-    """Weights of leaving x, float64, one per object: `clean` = A to f, `noise` = N to m.
-
-    For a step t -> s they are probabilities, A = 1 - mu and N = mu (1 - a_ts), and `keep` = mu a_ts stays on x.
-    For the reverse rate they are A = beta abar / (1 - abar) and N = beta; `keep` is None: nothing is said of z = x.
-    """
-
-    clean: Tensor
-    noise: Tensor
-    keep: Tensor | None = None
-
-
 def divergence(truth: Belief, model: Belief, x_0: Tensor, to: Transition) -> Tensor:
     """Sum over z of k log(k/h) - k + h (over z != x for rates), per element, float64."""
-    x, same = model.x, truth.f_x
-    N_k, N_h = to.noise * truth.noised, to.noise * model.noised
-    m_0 = model.noise.at(x_0)
-    total = _other_cells(truth, model, x_0, to)
-    at_x_0 = _cell(to.clean + N_k * m_0, _log_cell(to.clean, model.log_f_at(x_0), N_h * m_0))
-    total = total + torch.where(x == x_0, 0.0, at_x_0)
+    N_k, N_h, m_0 = to.noise * truth.noised, to.noise * model.noised, model.noise.at(x_0)
+    at_x_0 = _cell(to.clean + N_k * m_0, to.clean, model.log_f_at(x_0), N_h * m_0)
+    total = _other_cells(truth, model, x_0, to) + torch.where(model.x == x_0, 0.0, at_x_0)
     if to.keep is not None:
-        assert model.log_f_x is not None
-        k_x = to.clean * same + to.keep + to.noise * truth.untouched + N_k * model.m_x
-        rest = to.keep + to.noise * model.untouched + N_h * model.m_x
-        total = total + _cell(k_x, _log_cell(to.clean, model.log_f_x, rest))
+        k_x, h_x = (to.keep + to.noise * (b.untouched + b.noised * b.m_x) for b in (truth, model))
+        total = total + _cell(to.clean * truth.f_x + k_x, to.clean, model.log_f_x, h_x)
     return torch.where(model.clean, 0.0, total)
 
 
-def _log_cell(clean: Tensor, log_f: Tensor, rest: Tensor) -> Tensor:
-    """log(clean f + rest), right even where f underflows."""
-    return torch.logaddexp(safe_log(clean) + log_f, safe_log(rest))
-
-
-def _cell(k: Tensor, log_h: Tensor) -> Tensor:
-    """k log(k/h) - k + h from log h; h where k = 0."""
+def _cell(k: Tensor, clean: Tensor, log_f: Tensor, rest: Tensor) -> Tensor:
+    """k log(k/h) - k + h at h = clean f + rest, right even where f underflows; h where k = 0."""
+    log_h = torch.logaddexp(safe_log(clean) + log_f, safe_log(rest))
     gap = torch.where(k > 0, log_h - safe_log(k), 0.0)
     return torch.where(k > 0, k * (torch.expm1(gap) - gap), log_h.exp())
 
@@ -69,21 +47,16 @@ def _other_cells(truth: Belief, model: Belief, x_0: Tensor, to: Transition) -> T
 
     There k = N c(e_x0) m_z, and h - k = A f_z + N (c(f) - c(e_x0)) m_z is formed without cancellation.
     """
-    assert model.log_f is not None
     dtype = model.log_f.dtype
-    m = model.noise.probs_on(model.x.device, dtype)
-    f = model.log_f.exp()
-    c_gap = model.r * torch.where(truth.f_x > 0, model.not_f_x, -model.f_x)
-    A, N_k, N_h, N_gap = (
-        w.to(dtype)[..., None]
-        for w in (to.clean, to.noise * truth.noised, to.noise * model.noised, to.noise * c_gap)
-    )
+    f, m = model.log_f.exp(), model.noise.probs_on(model.x.device, dtype)
+    c_gap = -model.r * _f_gap(truth, model)
+    weights = (to.clean, to.noise * truth.noised, to.noise * model.noised, to.noise * c_gap)
+    A, N_k, N_h, N_gap = (w.to(dtype)[..., None] for w in weights)
     k, gap = N_k * m, A * f + N_gap * m
     safe_k = k.clamp(min=_TINY)
-    u = gap / safe_k
-    ratio = ((A * f + N_h * m) / safe_k).clamp(min=torch.finfo(dtype).tiny)
-    small = u.abs() < 0.5
-    log_ratio = torch.where(small, torch.log1p(torch.where(small, u, 0.0)), ratio.log())
+    u, ratio = gap / safe_k, (A * f + N_h * m) / safe_k
+    close = u.abs() < 0.5
+    log_ratio = torch.where(close, torch.log1p(torch.where(close, u, 0.0)), ratio.clamp(min=_TINY).log())
     terms = torch.where(k > _TINY, k * _minus_log(u, log_ratio), gap)
     return terms.scatter(-1, model.x[..., None], 0.0).scatter(-1, x_0[..., None], 0.0).sum(-1).double()
 
@@ -96,66 +69,66 @@ def _minus_log(u: Tensor, log1p_u: Tensor) -> Tensor:
     return torch.where(tiny, series, u - log1p_u)
 
 
-def difference(truth: Belief, model: Belief, x_0: Tensor, clean: Tensor, to_x: Tensor) -> Tensor:
+def _f_gap(truth: Belief, model: Belief) -> Tensor:
+    """f_x - [x = x_0]."""
+    return torch.where(truth.f_x > 0, -model.not_f_x, model.f_x)
+
+
+def _difference(truth: Belief, model: Belief, x_0: Tensor, clean: Tensor, to_x: Tensor) -> Tensor:
     """clean (f - e_x0) + to_x (f_x - [x = x_0]) (e_x - m), (..., K): Prop. 3 for the right weights."""
-    assert model.log_f is not None
     dtype = model.log_f.dtype
-    f_gap = torch.where(truth.f_x > 0, -model.not_f_x, model.f_x)  # f_x - [x = x_0]
-    clean, moved = (w.expand(x_0.shape).to(dtype)[..., None] for w in (clean, to_x * f_gap))
+    clean, moved = (w.expand(x_0.shape).to(dtype)[..., None] for w in (clean, to_x * _f_gap(truth, model)))
     gap = clean * model.log_f.exp() - moved * model.noise.probs_on(x_0.device, dtype)
     return gap.scatter_add(-1, x_0[..., None], -clean).scatter_add(-1, model.x[..., None], moved)
 
 
 class LossTerms:
-    """The loss terms of one batch, per element; each is computed when first asked for.
+    """The terms of one batch, per element; each is computed when first asked for.
 
     vlb   the exact term: KL of the step t -> s, or the integrand of the continuous-time bound (Prop. 6)
     ce    cross entropy, -log f_x0
-    l2    the simplified loss with phi clipped at 1; None in continuous time
-    kl2   the second-order approximation of the KL, 1/2 sum (p - q)^2 / q; None in continuous time
+    l2    the simplified loss, phi clipped at 1; None in continuous time
+    kl2   the second-order approximation of the KL; None in continuous time
     """
 
-    def __init__(self, truth: Belief, model: Belief, x_0: Tensor, to: Transition, phi: Tensor | None):
-        assert model.log_f is not None
-        self._truth, self._model, self._x_0, self._to, self._phi = truth, model, x_0, to, phi
-        self._dtype = model.log_f.dtype
-
-    @property
-    def beta(self) -> Tensor:
-        """beta(t) of each object in continuous time, (B, 1, ..., 1)."""
-        return self._to.noise
+    def __init__(self, truth: Belief, model: Belief, x_0: Tensor, to: Transition):
+        self._truth, self._model, self._x_0, self._to = truth, model, x_0, to
 
     @cached_property
     def vlb(self) -> Tensor:
         """KL(q(x_s|x_t,x_0) || p(x_s|x_t)), or the continuous-time integrand."""
-        return divergence(self._truth, self._model, self._x_0, self._to).to(self._dtype)
+        return divergence(self._truth, self._model, self._x_0, self._to).to(self._model.log_f.dtype)
 
     @cached_property
     def ce(self) -> Tensor:
         """-log f_x0."""
-        return torch.where(self._model.clean, 0.0, -self._model.log_f_at(self._x_0)).to(self._dtype)
+        log_f = torch.where(self._model.clean, 0.0, self._model.log_f_at(self._x_0))
+        return -log_f.to(self._model.log_f.dtype)
 
     @cached_property
     def l2(self) -> Tensor | None:
         """|| f - e_x0 + min(1, phi) (f_x - [x = x_0]) (e_x - m) ||^2."""
-        if self._phi is None:
+        if self._to.keep is None:
             return None
-        phi = self._phi.clamp(max=1.0)
-        gap = difference(self._truth, self._model, self._x_0, torch.ones_like(phi), phi)
+        phi = self._to.noise * self._model.r / self._to.clean.clamp(min=1e-300)
+        gap = _difference(self._truth, self._model, self._x_0, torch.ones_like(phi), phi.clamp(max=1.0))
         return torch.where(self._model.clean, 0.0, gap.square().sum(-1))
 
     @cached_property
     def kl2(self) -> Tensor | None:
-        """1/2 sum (p - q)^2 / q; where q = 0 the KL term is p itself, and exact."""
-        if self._phi is None or self._to.keep is None:
+        """1/2 sum (p - q)^2 / q; where q = 0 the term of the KL is p, and exact."""
+        if self._to.keep is None:
             return None
-        to, truth, model = self._to, self._truth, self._model
-        gap = difference(truth, model, self._x_0, to.clean, to.noise * model.r)
-        q = (to.noise * truth.noised)[..., None] * model.noise.probs_on(self._x_0.device)
-        q = q.scatter_add(-1, self._x_0[..., None], to.clean.expand(self._x_0.shape)[..., None])
-        q = q.scatter_add(-1, model.x[..., None], (to.keep + to.noise * truth.untouched)[..., None]).to(self._dtype)
+        to, truth, model, x_0 = self._to, self._truth, self._model, self._x_0
+        gap = _difference(truth, model, x_0, to.clean, to.noise * model.r)
+        q = backward_mixture(truth, to, x_0).probs().to(gap.dtype)
         cells = torch.where(q > _TINY, gap.square() / (2 * q.clamp(min=_TINY)), gap)
         return torch.where(model.clean, 0.0, cells.sum(-1))
+
+    @property
+    def beta(self) -> Tensor:
+        """beta(t) of each object, (B, 1, ..., 1), in continuous time."""
+        return self._to.noise
 
 
 @dataclass(frozen=True)

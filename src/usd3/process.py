@@ -5,18 +5,18 @@ float64, shape (B, 1, ..., 1), and formed without cancellation. Time 0 is clean 
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from usd3._checks import Checks, as_categories, require, require_logits, require_type
 from usd3.belief import Belief, Level, predicted
-from usd3.mixture import Mixture
+from usd3.mixture import Transition
 from usd3.noise import Noise
-from usd3.objectives import Transition
 from usd3.schedules import Schedule
 
-__all__ = ["Process", "Time", "Times", "step_mixture"]
+__all__ = ["Process", "Time", "Times", "column"]
 
 Time = Tensor | float
 Times = Sequence[float] | Tensor
@@ -50,30 +50,23 @@ class Process:
 
     def time(self, t: Time, x: Tensor, name: str, checks: Checks, positive: bool = False) -> Tensor:
         """A user's t as float64 (B,) in [0, 1]."""
-        kind = "numbers" if self.continuous else "integers"
-        tensor = t if isinstance(t, Tensor) else torch.tensor(t, device=x.device)
+        last, kind = self.num_steps or 1, "numbers" if self.continuous else "integers"
+        exact = torch.float64 if isinstance(t, float) else None
+        tensor = t if isinstance(t, Tensor) else torch.tensor(t, dtype=exact, device=x.device)
         integral = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
         require_type(integral or (self.continuous and tensor.is_floating_point()), name, t, kind)
         require(tensor.shape in ((), x.shape[:1]), f"{name}.shape", tuple(tensor.shape), f"() or {tuple(x.shape[:1])}")
-        last = self.num_steps or 1
-        start = "(0" if self.continuous and positive else ("1" if positive else "[0" if self.continuous else "0")
-        allowed = f"{kind} in {start}, {last}]" if self.continuous else f"{kind} {start}..{last}"
         bad = ~((tensor > 0 if positive else tensor >= 0) & (tensor <= last))
-        if isinstance(t, Tensor):
-            checks.refuse(lambda: bad, lambda: f"{name} contains {tensor[bad][0].item():g}: expected {allowed}")
-        else:
-            require(not bool(bad), name, t, allowed)
+        allowed = f"{kind} in {'(' if positive else '['}0, {last}]"
+        checks.refuse(lambda: bad, lambda: f"{name} = {tensor[bad].flatten()[0].item():g}: expected {allowed}")
         return (tensor.to(x.device, torch.float64) / last).expand(x.shape[:1])
 
     def times(self, t: Time, s: Time, x: Tensor, checks: Checks) -> tuple[Tensor, Tensor]:
         """A user's t and s < t."""
-        time, before = self.time(t, x, "t", checks, positive=True), self.time(s, x, "s", checks)
+        time, before, last = self.time(t, x, "t", checks, True), self.time(s, x, "s", checks), self.num_steps or 1
         bad = before >= time
-        last = self.num_steps or 1
-        checks.refuse(
-            lambda: bad,
-            lambda: f"s = {before[bad][0].item() * last:g}: expected less than t = {time[bad][0].item() * last:g}",
-        )
+        message = "s = {:g}: expected less than t = {:g}"
+        checks.refuse(lambda: bad, lambda: message.format(*(v[bad][0].item() * last for v in (before, time))))
         return time, before
 
     def grid(self, times: int | Times) -> list[float]:
@@ -82,14 +75,16 @@ class Process:
             require(times >= 1, "num_steps", times, "an integer >= 1")
             if self.num_steps is None:
                 return torch.linspace(1, 0, times + 1, dtype=torch.get_default_dtype()).tolist()
-            require(times <= self.num_steps, "num_steps", times, f"at most the {self.num_steps} steps of this diffusion")
+            require(
+                times <= self.num_steps, "num_steps", times, f"at most the {self.num_steps} steps of this diffusion"
+            )
             times = torch.linspace(self.num_steps, 0, times + 1, dtype=torch.float64).round().long()
         values = times.tolist() if isinstance(times, Tensor) else list(times)
         last = self.num_steps or 1
         require(len(values) >= 2, "times", values, "at least two times")
         require(values[-1] == 0, "times[-1]", values[-1], "0: the last step ends in clean data")
         require(0 < values[0] <= last, "times[0]", values[0], f"a time in (0, {last}]")
-        require(all(s < t for t, s in zip(values, values[1:])), "times", values, "a decreasing grid")
+        require(all(s < t for t, s in pairwise(values)), "times", values, "a decreasing grid")
         if not self.continuous:
             require(all(float(v).is_integer() for v in values), "times", values, "integers in discrete time")
         return [v / last for v in values]
@@ -108,32 +103,22 @@ class Process:
     def level(self, time: Tensor, x: Tensor) -> Level:
         """alpha_bar and 1 - alpha_bar at `time`."""
         at_0 = time == 0
-        alpha_bar = torch.where(at_0, 1.0, self.schedule._survival(time))
-        lost = torch.where(at_0, 0.0, self.schedule._lost_from_start(time))
-        return Level(_column(alpha_bar, x), _column(lost, x))
+        alpha_bar = torch.where(at_0, 1.0, self.schedule._kept(time))
+        return Level(column(alpha_bar, x), column(torch.where(at_0, 0.0, self.schedule._lost(time)), x))
 
     def step(self, time: Tensor, before: Tensor, x: Tensor) -> Transition:
         """Weights of the backward step t -> s: 1 - mu to f, mu (1 - a_ts) to m, mu a_ts stays."""
         t, s = self.level(time, x), self.level(before, x)
-        at_0 = _column(before == 0, x)
-        a_ts = torch.where(at_0, t.alpha_bar, _column(self.schedule._transition(time, before), x))
-        lost_ts = torch.where(at_0, t.lost, _column(self.schedule._lost(time, before), x))
-        still_clean = t.lost == 0
-        lost_t = torch.where(still_clean, 1.0, t.lost)
-        mu = torch.where(still_clean, 1.0, s.lost / lost_t)
+        a_ts = torch.where(s.lost == 0, t.alpha_bar, column(self.schedule._kept(time, before), x))
+        lost_ts = torch.where(s.lost == 0, t.lost, column(self.schedule._lost(time, before), x))
+        lost_t = torch.where(t.lost > 0, t.lost, 1.0)
+        mu = torch.where(t.lost > 0, s.lost / lost_t, 1.0)
         return Transition(clean=s.alpha_bar * lost_ts / lost_t, noise=mu * lost_ts, keep=mu * a_ts)
 
     def rate_weights(self, time: Tensor, x: Tensor) -> Transition:
         """Weights of the reverse rate beta H: beta abar / (1 - abar) to f, beta to m."""
-        level, decay = self.level(time, x), _column(self.schedule._decay(time), x)
+        level, decay = self.level(time, x), column(self.schedule._decay(time), x)
         return Transition(clean=decay / level.lost, noise=decay / level.alpha_bar.clamp(min=_SMALLEST))
-
-    def phi(self, time: Tensor, before: Tensor, model: Belief) -> Tensor:
-        """Prop. 3's phi = (1 - abar_s) a_ts / (abar_t + (1 - abar_t) m_x) = r (1 - abar_s) / abar_s."""
-        t, s = self.level(time, model.x), self.level(before, model.x)
-        a_ts = torch.where(s.lost == 0, t.alpha_bar, _column(self.schedule._transition(time, before), model.x))
-        here = t.alpha_bar + t.lost * model.m_x
-        return torch.where(here > 0, s.lost * a_ts / torch.where(here > 0, here, 1.0), 0.0)
 
     # ---- checked inputs -----------------------------------------------------------------------------------------
 
@@ -151,7 +136,9 @@ class Process:
         mask = self.noise.mask
         if mask is not None:
             bad = x_0 == mask if except_at is None else (x_0 == mask) & ~except_at
-            checks.refuse(lambda: bad, lambda: f"{name} contains the mask category {mask}: expected data categories only")
+            checks.refuse(
+                lambda: bad, lambda: f"{name} contains the mask category {mask}: expected data categories only"
+            )
         return x_0
 
     def refuse_impossible(self, x_t: Tensor, x_0: Tensor, checks: Checks) -> None:
@@ -160,8 +147,10 @@ class Process:
             bad = (x_t != x_0) & (self.noise.at(x_t) == 0)
             checks.refuse(
                 lambda: bad,
-                lambda: f"x_t contains {int(x_t[bad][0])} where x_0 is {int(x_0[bad][0])}: expected x_0 or a category "
-                "that the noise can produce",
+                lambda: (
+                    f"x_t contains {int(x_t[bad][0])} where x_0 is {int(x_0[bad][0])}: expected x_0 or a category "
+                    "that the noise can produce"
+                ),
             )
 
     def believe(self, logits: Tensor, x_t: Tensor, time: Tensor, checks: Checks, name: str = "logits") -> Belief:
@@ -170,15 +159,6 @@ class Process:
         return predicted(logits, x_t, self.noise, self.level(time, x_t), checks, name)
 
 
-def step_mixture(belief: Belief, to: Transition, x_0: Tensor | None = None, validate: bool = True) -> Mixture:
-    """B(f; x, t -> s), or B(e_x0; x, t -> s) where x_0 is given: Prop. 1 and 2 are one function, linear in f."""
-    assert to.keep is not None
-    stay, noise = to.keep + to.noise * belief.untouched, to.noise * belief.noised
-    if x_0 is not None:
-        return Mixture(belief, w_x=stay, w_m=noise, w_0=to.clean, x_0=x_0, validate=validate)
-    return Mixture(belief, w_x=stay, w_m=noise, w_f=to.clean, validate=validate)
-
-
-def _column(value: Tensor, x: Tensor) -> Tensor:
+def column(value: Tensor, x: Tensor) -> Tensor:
     """(B,) as (B, 1, ..., 1), to go with x."""
     return value.reshape(-1, *[1] * (x.dim() - 1))

@@ -6,6 +6,7 @@ reverse chain by its rates, for comparison. `correct` is the MCMC corrector (Alg
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -15,8 +16,8 @@ from usd3._checks import Checks, as_bool_mask, require, require_type
 from usd3._model import Denoiser
 from usd3._random import uniform
 from usd3.belief import Belief
-from usd3.mixture import Mixture
-from usd3.process import Process, Times, step_mixture
+from usd3.mixture import Mixture, backward_mixture, jump_mixture
+from usd3.process import Process, Times, column
 
 __all__ = ["SAMPLERS", "Corrector", "Run", "Step", "sample"]
 
@@ -81,7 +82,7 @@ class Run:
 def exact_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
     """Draw x_s ~ p(x_s | x_t) in closed form (Prop. 2, Algorithm 2). At s = 0 this is a draw from f."""
     time = run.time(t)
-    return run.draw(step_mixture(run.believe(x, time), run.process.step(time, run.time(s), x)))
+    return run.draw(backward_mixture(run.believe(x, time), run.process.step(time, run.time(s), x)))
 
 
 def euler_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
@@ -117,10 +118,10 @@ def correct(run: Run, x: Tensor, s: float, corrector: Corrector) -> Tensor:
     time = run.time(s)
     for _ in range(corrector.num_steps):
         belief, rate = run.believe(x, time), run.process.rate_weights(time, x)
-        moves = _jumps(belief, rate.clean, rate.noise * (1 + belief.noised))  # r + r_hat
+        moves = jump_mixture(belief, rate.clean, rate.noise * (1 + belief.noised))  # r + r_hat
         if isinstance(corrector.step_size, str):
             busiest = torch.where(run.free, moves.jump_mass(), 0.0).reshape(len(x), -1).amax(1)
-            size = (0.8 / busiest.clamp(min=1e-12)).reshape(rate.noise.shape)
+            size = column(0.8 / busiest.clamp(min=1e-12), x)
         else:
             size = torch.full_like(rate.noise, corrector.step_size)
         x = run.draw(moves.scaled(size))
@@ -165,7 +166,7 @@ def sample(
 
     run = Run(process, Denoiser(model, process.noise.num_classes, given, pad), ~fixed, checks, generator)
     x = torch.where(fixed, tokens, process.noise.sample(tokens, generator))
-    for index, (t, s) in enumerate(zip(grid, grid[1:])):
+    for index, (t, s) in enumerate(pairwise(grid)):
         x_s = SAMPLERS[sampler](run, x, t, s)
         if corrector is not None and s > 0 and (corrector.last is None or index >= len(grid) - 1 - corrector.last):
             x_s = correct(run, x_s, s, corrector)
@@ -180,11 +181,7 @@ def _reverse_jumps(run: Run, x: Tensor, t: float, s: float) -> Mixture:
     """(t - s) times the reverse rate at t."""
     time = run.time(t)
     belief, rate = run.believe(x, time), run.process.rate_weights(time, x)
-    return _jumps(belief, (t - s) * rate.clean, (t - s) * rate.noise * belief.noised)
-
-
-def _jumps(belief: Belief, to_f: Tensor, to_m: Tensor) -> Mixture:
-    return Mixture(belief, w_x=1 - to_f - to_m, w_m=to_m, w_f=to_f)
+    return jump_mixture(belief, (t - s) * rate.clean, (t - s) * rate.noise * belief.noised)
 
 
 def _thinned_jumps(run: Run, x: Tensor, t: float, s: float) -> Tensor:
@@ -199,7 +196,7 @@ def _thinned_jumps(run: Run, x: Tensor, t: float, s: float) -> Tensor:
             return x
         time = process.schedule._time(torch.sigmoid(torch.where(active, where, end))).clamp(0, 1)
         belief, level = run.believe(x, time), process.level(time, x)
-        moved = _jumps(belief, level.alpha_bar, level.lost * belief.noised).sample(run.generator)
+        moved = jump_mixture(belief, level.alpha_bar, level.lost * belief.noised).sample(run.generator)
         rank = (u[1] * elements.sum(1)).long()  # which of the free elements the candidate is
         chosen = elements & (elements.cumsum(1) - 1 == rank[:, None]) & active[:, None]
         x = torch.where(chosen.reshape(x.shape), moved, x)

@@ -1,19 +1,18 @@
-"""Noise schedules: how much of the data survives until time t.
+"""Noise schedules: how much of the data survives until time t in [0, 1] (paper: "Noise Scheduling in Training").
 
-A schedule is `alpha_bar(t)` on t in [0, 1], falling from 1 towards 0. The same numbers also answer
+    alpha_bar(t, s) = alpha_bar(t) / alpha_bar(s)      what survives from s until t; from clean data without s
+    lost(t, s)      = 1 - alpha_bar(t, s)              computed by itself, so that both ends are exact
+    beta(t)         = -d log alpha_bar / dt            rate of the forward process, per unit of t
+    decay(t)        = -d alpha_bar / dt                = beta alpha_bar, finite where beta is not
+    time(alpha_bar)                                    the inverse
 
-    alpha_bar(t, s) = alpha_bar(t) / alpha_bar(s)          what survives from s to t
-    beta(t)         = -d log alpha_bar(t) / dt             the rate of the forward process, per unit of t
-    decay(t)        = -d alpha_bar(t) / dt                 = beta(t) alpha_bar(t), finite where beta is not
-    time(alpha_bar) = the t at which that much survives    the inverse
-
-`lost(t, s) = 1 - alpha_bar(t, s)` is computed by itself, never by the subtraction, so that both ends are
-right to machine precision. Paper: section "Noise Scheduling in Training" and its table.
+Answers have the dtype of t; the formulas below them work on float64.
 """
 
 import math
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -26,101 +25,79 @@ Time = Tensor | float
 
 
 class Schedule(ABC):
-    """Base class. A subclass defines the five quantities of the module docstring on float64 tensors."""
+    """Base class. A subclass gives the formulas `_kept`, `_lost`, `_decay` and `_time`."""
 
     def __init__(self) -> None:
         left = float(self.alpha_bar(1.0))
         if left > 0.05:
             warnings.warn(
-                f"{self!r} leaves signal at the end: alpha_bar(1) = {left:.4g}, expected at most 0.05. "
-                "Samples start from pure noise, which is then not where the forward process ends.",
+                f"{self!r} leaves signal at the end: alpha_bar(1) = {left:.4g}, expected at most 0.05. Samples start "
+                "from pure noise, and the forward process does not end there.",
                 UserWarning,
                 stacklevel=3,
             )
 
     @abstractmethod
-    def _survival(self, t: Tensor) -> Tensor: ...
+    def _kept(self, t: Tensor, s: Tensor | None = None) -> Tensor: ...
 
     @abstractmethod
-    def _transition(self, t: Tensor, s: Tensor) -> Tensor: ...
+    def _lost(self, t: Tensor, s: Tensor | None = None) -> Tensor: ...
 
     @abstractmethod
-    def _lost(self, t: Tensor, s: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def _beta(self, t: Tensor) -> Tensor: ...
+    def _decay(self, t: Tensor) -> Tensor: ...
 
     @abstractmethod
     def _time(self, alpha_bar: Tensor) -> Tensor: ...
 
-    def _decay(self, t: Tensor) -> Tensor:
-        return self._beta(t) * self._survival(t)
-
-    def _lost_from_start(self, t: Tensor) -> Tensor:
-        return self._lost(t, torch.zeros_like(t))
+    def _beta(self, t: Tensor) -> Tensor:
+        return self._decay(t) / self._kept(t)
 
     def alpha_bar(self, t: Time, s: Time | None = None) -> Tensor:
-        """What survives until t, or from s until t."""
-        t64, dtype = _float64(t, "t")
-        if s is None:
-            return self._survival(t64).to(dtype)
-        s64, _ = _float64(s, "s")
-        _require_order(t64, s64)
-        return self._transition(t64, s64).to(dtype)
+        """What survives until t, of clean data or of the data at s."""
+        return _evaluate(self._kept, t, s)
 
     def lost(self, t: Time, s: Time | None = None) -> Tensor:
         """1 - alpha_bar(t, s), without cancellation."""
-        t64, dtype = _float64(t, "t")
-        if s is None:
-            return self._lost_from_start(t64).to(dtype)
-        s64, _ = _float64(s, "s")
-        _require_order(t64, s64)
-        return self._lost(t64, s64).to(dtype)
+        return _evaluate(self._lost, t, s)
 
     def beta(self, t: Time) -> Tensor:
         """-d log alpha_bar / dt; infinite at t = 1 where alpha_bar(1) = 0."""
-        t64, dtype = _float64(t, "t")
-        return self._beta(t64).to(dtype)
+        return _evaluate(self._beta, t)
 
     def decay(self, t: Time) -> Tensor:
         """-d alpha_bar / dt = beta alpha_bar, finite everywhere."""
-        t64, dtype = _float64(t, "t")
-        return self._decay(t64).to(dtype)
+        return _evaluate(self._decay, t)
 
     def time(self, alpha_bar: Time) -> Tensor:
-        """The time at which `alpha_bar` survives, clipped to [0, 1]."""
-        alpha_bar64, dtype = _float64(alpha_bar, "alpha_bar")
-        return self._time(alpha_bar64).clamp(0.0, 1.0).to(dtype)
+        """The time until which `alpha_bar` survives, clipped to [0, 1]."""
+        return _evaluate(self._time, alpha_bar, name="alpha_bar").clamp(0, 1)
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{k}={v:g}" for k, v in vars(self).items() if not k.startswith("_"))
+        fields = ", ".join(f"{k.strip('_')}={v}" for k, v in vars(self).items() if k not in self._derived)
         return f"{type(self).__name__}({fields})"
+
+    _derived: tuple[str, ...] = ()
 
 
 class Cosine(Schedule):
-    """alpha_bar(t) = h(t) / h(0), h(t) = cos((t + a) / (1 + a) pi/2).
+    """alpha_bar(t) = h(t) / h(0) with h(t) = cos((t + a) / (1 + a) pi/2).
 
-    Written from the other end, h(t) = sin(c (1 - t)) with c = pi / 2 / (1 + a): exactly 0 at t = 1.
+    Written from the other end, h(t) = sin(c (1 - t)), c = pi / 2 / (1 + a): exactly 0 at t = 1.
     """
+
+    _derived = ("_c",)
 
     def __init__(self, a: float = 0.008):
         require(a >= 0, "a", a, "a number >= 0")
-        self.a = a
-        self._c = math.pi / 2 / (1 + a)
+        self.a, self._c = a, math.pi / 2 / (1 + a)
         super().__init__()
 
-    def _survival(self, t: Tensor) -> Tensor:
-        return self._transition(t, torch.zeros_like(t))
+    def _kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        return torch.sin(self._c * (1 - t)) / torch.sin(self._c * (1 - _or_0(s, t)))
 
-    def _transition(self, t: Tensor, s: Tensor) -> Tensor:
-        return torch.sin(self._c * (1 - t)) / torch.sin(self._c * (1 - s))
-
-    def _lost(self, t: Tensor, s: Tensor) -> Tensor:
-        c = self._c  # sin p - sin q = 2 cos((p + q) / 2) sin((p - q) / 2)
+    def _lost(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        c, s = self._c, _or_0(s, t)  # sin p - sin q = 2 cos((p + q) / 2) sin((p - q) / 2)
         return 2 * torch.cos(c * (1 - (t + s) / 2)) * torch.sin(c * (t - s) / 2) / torch.sin(c * (1 - s))
-
-    def _beta(self, t: Tensor) -> Tensor:
-        return self._c / torch.tan(self._c * (1 - t))
 
     def _decay(self, t: Tensor) -> Tensor:
         return self._c * torch.cos(self._c * (1 - t)) / math.sin(self._c)
@@ -129,69 +106,54 @@ class Cosine(Schedule):
         return 1 - torch.asin(alpha_bar * math.sin(self._c)) / self._c
 
 
-class _Straight(Schedule):
-    """alpha_bar(t) = 1 - (1 - eps) t: a straight line from 1 to eps."""
-
-    def __init__(self, eps: float):
-        self._slope = 1 - eps
-        super().__init__()
-
-    def _survival(self, t: Tensor) -> Tensor:
-        return (1 - t) + (1 - self._slope) * t
-
-    def _transition(self, t: Tensor, s: Tensor) -> Tensor:
-        return self._survival(t) / self._survival(s)
-
-    def _lost(self, t: Tensor, s: Tensor) -> Tensor:
-        return self._slope * (t - s) / self._survival(s)
-
-    def _beta(self, t: Tensor) -> Tensor:
-        return self._slope / self._survival(t)
-
-    def _decay(self, t: Tensor) -> Tensor:
-        return torch.full_like(t, self._slope)
-
-    def _time(self, alpha_bar: Tensor) -> Tensor:
-        return (1 - alpha_bar) / self._slope
-
-
-class Linear(_Straight):
-    """alpha_bar(t) = 1 - t."""
-
-    def __init__(self) -> None:
-        super().__init__(0.0)
-
-
-class LogLinear(_Straight):
-    """alpha_bar(t) = 1 - (1 - eps) t, whose integrated rate is -log(1 - (1 - eps) t) (SEDD's schedule)."""
+class LogLinear(Schedule):
+    """alpha_bar(t) = 1 - (1 - eps) t: the integrated rate is -log(1 - (1 - eps) t), SEDD's name for it."""
 
     def __init__(self, eps: float = 1e-3):
         require(0 <= eps < 1, "eps", eps, "a number in [0, 1)")
         self.eps = eps
-        super().__init__(eps)
+        super().__init__()
+
+    def _kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        kept = (1 - t) + self.eps * t
+        return kept if s is None else kept / self._kept(s)
+
+    def _lost(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        return (1 - self.eps) * (t if s is None else (t - s) / self._kept(s))
+
+    def _decay(self, t: Tensor) -> Tensor:
+        return torch.full_like(t, 1 - self.eps)
+
+    def _time(self, alpha_bar: Tensor) -> Tensor:
+        return (1 - alpha_bar) / (1 - self.eps)
+
+
+class Linear(LogLinear):
+    """alpha_bar(t) = 1 - t."""
+
+    _derived = ("eps",)
+
+    def __init__(self) -> None:
+        super().__init__(eps=0.0)
 
 
 class _Integrated(Schedule):
-    """alpha_bar(t) = exp(-sigma(t)), from the integrated rate sigma."""
+    """alpha_bar(t, s) = exp(-sigma(t, s)), sigma the integral of beta."""
 
     @abstractmethod
-    def _sigma(self, t: Tensor, s: Tensor) -> Tensor:
-        """The rate integrated from s to t."""
+    def _sigma(self, t: Tensor, s: Tensor | None) -> Tensor: ...
 
-    def _offset(self) -> float:
-        return 0.0
+    @abstractmethod
+    def _beta(self, t: Tensor) -> Tensor: ...
 
-    def _survival(self, t: Tensor) -> Tensor:
-        return torch.exp(-self._offset() - self._sigma(t, torch.zeros_like(t)))
-
-    def _transition(self, t: Tensor, s: Tensor) -> Tensor:
+    def _kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
         return torch.exp(-self._sigma(t, s))
 
-    def _lost(self, t: Tensor, s: Tensor) -> Tensor:
+    def _lost(self, t: Tensor, s: Tensor | None = None) -> Tensor:
         return -torch.expm1(-self._sigma(t, s))
 
-    def _lost_from_start(self, t: Tensor) -> Tensor:
-        return -torch.expm1(-self._offset() - self._sigma(t, torch.zeros_like(t)))
+    def _decay(self, t: Tensor) -> Tensor:
+        return self._beta(t) * self._kept(t)
 
 
 class Constant(_Integrated):
@@ -199,7 +161,7 @@ class Constant(_Integrated):
 
     def __init__(self, beta: float):
         require(beta > 0, "beta", beta, "a number > 0")
-        self._value = beta
+        self._beta_ = beta
         super().__init__()
 
     @classmethod
@@ -209,17 +171,14 @@ class Constant(_Integrated):
         require(num_classes >= 2, "num_classes", num_classes, "an integer >= 2")
         return cls(rate * num_classes)
 
-    def _sigma(self, t: Tensor, s: Tensor) -> Tensor:
-        return self._value * (t - s)
+    def _sigma(self, t: Tensor, s: Tensor | None) -> Tensor:
+        return self._beta_ * (t - _or_0(s, t))
 
     def _beta(self, t: Tensor) -> Tensor:
-        return torch.full_like(t, self._value)
+        return torch.full_like(t, self._beta_)
 
     def _time(self, alpha_bar: Tensor) -> Tensor:
-        return -torch.log(alpha_bar) / self._value
-
-    def __repr__(self) -> str:
-        return f"Constant(beta={self._value:g})"
+        return -torch.log(alpha_bar) / self._beta_
 
 
 class Exponential(_Integrated):
@@ -231,45 +190,50 @@ class Exponential(_Integrated):
         self.a, self.b = a, b
         super().__init__()
 
-    def _sigma(self, t: Tensor, s: Tensor) -> Tensor:
-        log_b = math.log(self.b)
-        return self.a * torch.exp(log_b * s) * torch.expm1(log_b * (t - s))
+    def _sigma(self, t: Tensor, s: Tensor | None) -> Tensor:
+        start, log_b = _or_0(s, t), math.log(self.b)
+        return self.a * torch.exp(log_b * start) * torch.expm1(log_b * (t - start))
 
     def _beta(self, t: Tensor) -> Tensor:
-        log_b = math.log(self.b)
-        return self.a * log_b * torch.exp(log_b * t)
+        return self.a * math.log(self.b) * torch.exp(math.log(self.b) * t)
 
     def _time(self, alpha_bar: Tensor) -> Tensor:
-        return torch.log1p((-torch.log(alpha_bar) - self._offset()) / self.a) / math.log(self.b)
+        return torch.log1p(-torch.log(alpha_bar) / self.a) / math.log(self.b)
 
 
 class Geometric(Exponential):
-    """sigma(t) = lo^(1-t) hi^t - lo, so that alpha_bar(0) = 1: `Exponential(lo, hi / lo)` by other names.
+    """sigma(t) = lo^(1-t) hi^t - lo: `Exponential(lo, hi / lo)` by other names.
 
-    With `offset=True` the integrated rate keeps its value lo at t = 0, as SEDD has it: alpha_bar(0) = exp(-lo).
+    With `offset=True` sigma keeps its value lo at t = 0, as SEDD has it: alpha_bar(0) = exp(-lo).
     """
+
+    _derived = ("a", "b")
 
     def __init__(self, lo: float = 1e-4, hi: float = 20.0, offset: bool = False):
         require(0 < lo < hi, "lo, hi", (lo, hi), "0 < lo < hi")
         self.lo, self.hi, self.offset = lo, hi, offset
         super().__init__(lo, hi / lo)
 
-    def _offset(self) -> float:
-        return self.lo if self.offset else 0.0
+    def _sigma(self, t: Tensor, s: Tensor | None) -> Tensor:
+        return super()._sigma(t, s) + (self.lo if self.offset and s is None else 0.0)
 
-    def __repr__(self) -> str:
-        return f"Geometric(lo={self.lo:g}, hi={self.hi:g}, offset={self.offset})"
-
-
-def _float64(value: Time, name: str) -> tuple[Tensor, torch.dtype]:
-    """`value` as float64 within [0, 1], and the dtype the answer should have."""
-    tensor = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.float64)
-    dtype = tensor.dtype if tensor.is_floating_point() else torch.float64
-    tensor = tensor.to(torch.float64)
-    outside = ~((tensor >= 0) & (tensor <= 1))
-    require(not bool(outside.any()), name, value, "values in [0, 1]")
-    return tensor, dtype
+    def _time(self, alpha_bar: Tensor) -> Tensor:
+        return super()._time(alpha_bar * math.exp(self.lo) if self.offset else alpha_bar)
 
 
-def _require_order(t: Tensor, s: Tensor) -> None:
-    require(bool((s <= t).all()), "s", s, f"values <= t = {t}")
+def _or_0(s: Tensor | None, t: Tensor) -> Tensor:
+    return torch.zeros_like(t) if s is None else s
+
+
+def _evaluate(formula: Callable[..., Tensor], t: Time, s: Time | None = None, name: str = "t") -> Tensor:
+    """The formula in float64 at times in [0, 1], s <= t; the answer in the dtype of t."""
+    values = [
+        torch.as_tensor(v, dtype=None if isinstance(v, Tensor) else torch.float64) for v in (t, s) if v is not None
+    ]
+    dtype = values[0].dtype if values[0].is_floating_point() else torch.float64
+    values = [v.to(torch.float64) for v in values]
+    for value, label in zip(values, (name, "s")):
+        require(bool(((value >= 0) & (value <= 1)).all()), label, value, "numbers in [0, 1]")
+    if s is not None:
+        require(bool((values[1] <= values[0]).all()), "s", s, f"at most t = {t}")
+    return formula(*values).to(dtype)

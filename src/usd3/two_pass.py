@@ -16,7 +16,8 @@ from usd3._model import Denoiser
 from usd3._random import uniform
 from usd3.belief import Belief, known
 from usd3.diffusion import Diffusion, _sum
-from usd3.objectives import LossOutput, Transition, divergence
+from usd3.mixture import Transition
+from usd3.objectives import LossOutput, divergence
 from usd3.process import Time
 
 __all__ = ["auxiliary", "auxiliary_weight", "two_pass_loss", "two_pass_terms"]

@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+import torch
+
+import usd3
+
+K, D = 4, 3
+_random = np.random.default_rng(7)
+RANDOM = _random.dirichlet(np.ones(K))
+PER_ELEMENT = _random.dirichlet(np.ones(K), size=D)
+WITH_ZEROS = np.array([0.5, 0.0, 0.3, 0.2])
+PER_ELEMENT_ZEROS = np.stack([WITH_ZEROS, RANDOM, np.array([0.0, 0.0, 1.0, 0.0])])
+
+NOISES = {
+    "uniform": (lambda: usd3.Uniform(K), np.full((D, K), 1 / K)),
+    "absorbing": (lambda: usd3.Absorbing(K, mask=1), np.tile(np.eye(K)[1], (D, 1))),
+    "random": (lambda: usd3.Marginal(RANDOM), np.tile(RANDOM, (D, 1))),
+    "zeros": (lambda: usd3.Marginal(WITH_ZEROS), np.tile(WITH_ZEROS, (D, 1))),
+    "per_element": (lambda: usd3.Marginal(PER_ELEMENT), PER_ELEMENT),
+    "per_element_zeros": (lambda: usd3.Marginal(PER_ELEMENT_ZEROS), PER_ELEMENT_ZEROS),
+}
+
+
+@pytest.fixture(params=NOISES)
+def noise(request):
+    """(noise, m of each element as NumPy rows)."""
+    make, rows = NOISES[request.param]
+    return make(), rows
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+def data_categories(noise):
+    return [k for k in range(noise.num_classes) if k != noise.mask]
+
+
+def all_pairs(noise, rows):
+    """Every possible (x_0, x_t) of every element: x_0, x_t of shape (n, D), impossible pairs left at x_t = x_0."""
+    pairs = [(a, b) for a in data_categories(noise) for b in range(noise.num_classes)]
+    x_0 = torch.tensor([[a] * D for a, _ in pairs])
+    x_t = torch.tensor([[b if rows[d][b] > 0 else a for d in range(D)] for a, b in pairs])
+    return x_0, x_t
+
+
+def supported(f, x_t, noise, rows):
+    """The support rule, spelt out: (n, D, K) probabilities as the library must read them."""
+    f = f.copy()
+    if noise.mask is not None:
+        f[..., noise.mask] = 0
+    f /= f.sum(-1, keepdims=True)
+    for i in range(x_t.shape[0]):
+        for d in range(x_t.shape[1]):
+            if rows[d][x_t[i, d]] == 0:
+                f[i, d] = np.eye(f.shape[-1])[x_t[i, d]]
+    return f
