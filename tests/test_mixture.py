@@ -114,7 +114,9 @@ def test_any_noise_and_any_times_give_distributions(weights, t, s, seed):
 
 
 def test_bad_categories_in_log_prob_are_refused():
-    mix = usd3.Diffusion(usd3.Uniform(3), usd3.Linear()).posterior(torch.zeros(1, 2).long(), torch.zeros(1, 2).long(), 1, 0)
+    mix = usd3.Diffusion(usd3.Uniform(3), usd3.Linear()).posterior(
+        torch.zeros(1, 2).long(), torch.zeros(1, 2).long(), 1, 0
+    )
     with pytest.raises(ValueError, match=r"x contains 3: expected categories 0\.\.2"):
         mix.log_prob(torch.tensor([[0, 3]]))
     with pytest.raises(ValueError, match=r"x\.shape = \(2,\): expected \(1, 2\)"):

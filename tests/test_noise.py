@@ -64,7 +64,11 @@ def test_from_data_counts_and_smooths():
     np.testing.assert_allclose(usd3.Marginal.from_data(x, 4).probs, [0.4, 0.3, 0.2, 0.1])
     each = usd3.Marginal.from_data(x, 3, smoothing=0, per_element=True)
     np.testing.assert_allclose(each.probs, [[1, 0, 0], [0, 2 / 3, 1 / 3]])
-    assert usd3.Marginal.from_data(torch.zeros(5, 2, 3, dtype=torch.uint8), 4, per_element=True).probs.shape == (2, 3, 4)
+    assert usd3.Marginal.from_data(torch.zeros(5, 2, 3, dtype=torch.uint8), 4, per_element=True).probs.shape == (
+        2,
+        3,
+        4,
+    )
 
 
 def test_probabilities_slightly_off_are_renormalised():

@@ -23,16 +23,16 @@ SCHEDULES = {
 # The formulas of the papers, at 40 digits.
 mpmath.mp.dps = 40
 EXACT = {
-    "cosine": lambda t: mpmath.cos((t + mpmath.mpf(0.008)) / (1 + mpmath.mpf(0.008)) * mpmath.pi / 2)
-    / mpmath.cos(mpmath.mpf(0.008) / (1 + mpmath.mpf(0.008)) * mpmath.pi / 2),
+    "cosine": lambda t: (
+        mpmath.cos((t + mpmath.mpf(0.008)) / (1 + mpmath.mpf(0.008)) * mpmath.pi / 2)
+        / mpmath.cos(mpmath.mpf(0.008) / (1 + mpmath.mpf(0.008)) * mpmath.pi / 2)
+    ),
     "cosine0": lambda t: mpmath.cos(t * mpmath.pi / 2),
     "linear": lambda t: 1 - t,
     "exponential": lambda t: mpmath.exp(mpmath.mpf(0.5) * (1 - mpmath.mpf(10) ** t)),
     "constant": lambda t: mpmath.exp(-5 * t),
     "log_linear": lambda t: 1 - (1 - mpmath.mpf(1e-3)) * t,
-    "geometric": lambda t: mpmath.exp(
-        mpmath.mpf(1e-4) - mpmath.mpf(1e-4) ** (1 - t) * mpmath.mpf(20) ** t
-    ),
+    "geometric": lambda t: mpmath.exp(mpmath.mpf(1e-4) - mpmath.mpf(1e-4) ** (1 - t) * mpmath.mpf(20) ** t),
     "geometric_offset": lambda t: mpmath.exp(-(mpmath.mpf(1e-2) ** (1 - t)) * mpmath.mpf(20) ** t),
 }
 

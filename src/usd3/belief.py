@@ -64,7 +64,7 @@ def known(x_0: Tensor, x: Tensor, noise: Noise, level: Level) -> Belief:
     return _belief(x, noise, level, torch.where(x == x_0, torch.inf, -torch.inf).double(), x.new_empty(0))
 
 
-def predicted(logits: Tensor, x: Tensor, noise: Noise, level: Level, checks: Checks, name: str) -> Belief:
+def predicted(logits: Tensor, x: Tensor, noise: Noise, level: Level, checks: Checks) -> Belief:
     """f = softmax(logits), in float32 or better. The log-sum-exp over z != x gives 1 - f_x, and shows NaN logits."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if noise.mask is not None:
@@ -73,7 +73,7 @@ def predicted(logits: Tensor, x: Tensor, noise: Noise, level: Level, checks: Che
     log_f = torch.log_softmax(logits, -1)
     others = log_f.scatter(-1, x[..., None], -torch.inf).logsumexp(-1)
     log_odds = (log_f.gather(-1, x[..., None]).squeeze(-1) - others).double()
-    checks.refuse(lambda: log_odds.isnan(), lambda: f"{name} contains NaN or infinite values: expected finite logits")
+    checks.refuse(lambda: log_odds.isnan(), lambda: "logits contain NaN or infinite values: expected finite numbers")
     return _belief(x, noise, level, log_odds, log_f)
 
 

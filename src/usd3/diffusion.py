@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from usd3 import samplers
-from usd3._checks import Checks, as_bool_mask, require
+from usd3._checks import Checks, as_bool_mask, require, require_type
 from usd3._model import Denoiser
 from usd3._random import uniform
 from usd3.belief import Belief, Level, known
@@ -120,7 +120,7 @@ class Diffusion(Process):
             time, before = self.times(t, s, x_t, checks)
         self.refuse_impossible(x_t, x_0, checks)
         checks.raise_early(x_t.device)
-        terms = self._terms(logits, x_t, x_0, time, before, checks, "logits")
+        terms = self._terms(logits, x_t, x_0, time, before, checks)
         checks.raise_first()
         return terms
 
@@ -172,8 +172,9 @@ class Diffusion(Process):
         checks = Checks(self.validate)
         x_0 = self.data(x_0, checks)
         time = self.time((self.num_steps or 1) if t is None else t, x_0, "t", checks)
+        prior = self._prior(x_0, time, checks)
         checks.raise_first()
-        return self._prior(x_0, time)
+        return prior
 
     @torch.no_grad()
     def bound(
@@ -210,7 +211,8 @@ class Diffusion(Process):
             checks.raise_early(x_0.device)
             return found
 
-        nll = _sum(self._prior(x_0, constant(grid[0])), free)
+        nll = _sum(self._prior(x_0, constant(grid[0]), checks), free)
+        checks.raise_early(x_0.device)
         for t, s in pairwise(grid):
             nll = nll + _sum(terms(constant(t), constant(s)).vlb, free)
         if times is None:
@@ -252,28 +254,30 @@ class Diffusion(Process):
         time: Tensor,
         before: Tensor | None,
         checks: Checks,
-        name: str = "model(x_t, t)",
     ) -> LossTerms:
         if before is None and self.num_steps is not None:
             before = (time * self.num_steps - 1).round() / self.num_steps
-        model = self.believe(logits, x_t, time, checks, name)
+        model = self.believe(logits, x_t, time, checks)
         truth = known(x_0, x_t, self.noise, self.level(time, x_t))
         to = self.rate_weights(time, x_t) if before is None else self.step(time, before, x_t)
         return LossTerms(truth, model, x_0, to)
 
-    def _prior(self, x_0: Tensor, time: Tensor) -> Tensor:
-        level, m_0 = self.level(time, x_0), self.noise.at(x_0)
-        left = float(level.alpha_bar.max()) if self.noise.has_zeros else 0.0
-        require(left == 0, "alpha_bar(1)", left, "0 where the noise has zeros: the prior term is infinite otherwise")
-        here = level.alpha_bar + level.lost * m_0
-        at_x_0 = here * torch.log(here / torch.where(m_0 > 0, m_0, 1.0))
-        elsewhere = level.lost * (1 - m_0) * torch.log(level.lost)
-        return (torch.where(m_0 > 0, at_x_0, 0.0) + torch.where(level.lost > 0, elsewhere, 0.0)).clamp(min=0.0)
+    def _prior(self, x_0: Tensor, time: Tensor, checks: Checks) -> Tensor:
+        (left, lost), m_0 = self.level(time, x_0), self.noise.at(x_0)
+        if self.noise.has_zeros:
+            message = (
+                "alpha_bar(1) = {:g}: expected 0 where the noise has zeros, as the prior term is infinite otherwise"
+            )
+            checks.refuse(lambda: left > 0, lambda: message.format(left.max().item()))
+        here = left + lost * m_0
+        kl = torch.xlogy(here, here) - torch.xlogy(here, m_0) + (1 - m_0) * torch.xlogy(lost, lost)
+        return kl.clamp(min=0.0)
 
     def _masked(
         self, x_0: Tensor, given: Tensor | None, pad: Tensor | None, checks: Checks
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """x_0, the masks in its shape, and which elements are free (None: all)."""
+        require_type(isinstance(x_0, Tensor), "x_0", x_0, "an integer tensor")
         given, pad = (as_bool_mask(m, x_0.shape, n) for m, n in ((given, "given"), (pad, "pad")))
         x_0 = self.data(x_0, checks, except_at=pad)
         fixed = [mask for mask in (given, pad) if mask is not None]

@@ -153,10 +153,10 @@ class Process:
                 ),
             )
 
-    def believe(self, logits: Tensor, x_t: Tensor, time: Tensor, checks: Checks, name: str = "logits") -> Belief:
+    def believe(self, logits: Tensor, x_t: Tensor, time: Tensor, checks: Checks) -> Belief:
         """f = softmax(logits) seen from x_t."""
-        require_logits(logits, x_t, self.noise.num_classes, name)
-        return predicted(logits, x_t, self.noise, self.level(time, x_t), checks, name)
+        require_logits(logits, x_t, self.noise.num_classes, "logits")
+        return predicted(logits, x_t, self.noise, self.level(time, x_t), checks)
 
 
 def column(value: Tensor, x: Tensor) -> Tensor:

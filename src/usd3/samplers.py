@@ -28,7 +28,8 @@ _FIRST = 1e-6  # Gillespie starts where this much signal has survived: below it 
 class Corrector:
     """MCMC corrector after each of the last `last` steps (None: all): `num_steps` moves of `step_size`.
 
-    `step_size="auto"`: for each object the longest step whose largest jump mass is 0.8.
+    `step_size="auto"` takes, for each object, the step whose largest jump mass is 0.8: the longest that makes sense,
+    not the most accurate, since the elements move at the same time.
     """
 
     num_steps: int = 5
@@ -70,7 +71,7 @@ class Run:
 
     def believe(self, x: Tensor, time: Tensor) -> Belief:
         """One network call at x and times (B,)."""
-        belief = self.process.believe(self.denoise(x, time), x, time, self.checks, "model(x_t, t)")
+        belief = self.process.believe(self.denoise(x, time), x, time, self.checks)
         self.checks.raise_early(x.device)
         return belief
 
@@ -160,9 +161,11 @@ def sample(
     process.noise.require_fits(size)
     checks = Checks(process.validate)
     given, pad = as_bool_mask(given, size, "given"), as_bool_mask(pad, size, "pad")
-    require((given is None) or (given_tokens is not None), "given_tokens", None, "the tokens of the given elements")
+    require(given is None or given_tokens is not None, "given_tokens", None, "the tokens of the given elements")
+    masked = given is not None or pad is not None
+    require(given_tokens is None or masked, "given", None, "a mask that says which of given_tokens to keep")
     fixed, tokens = _fixed(process, size, given, given_tokens, pad, _device(device, given_tokens, model), checks)
-    checks.raise_first()
+    checks.raise_early(fixed.device)
 
     run = Run(process, Denoiser(model, process.noise.num_classes, given, pad), ~fixed, checks, generator)
     x = torch.where(fixed, tokens, process.noise.sample(tokens, generator))

@@ -98,8 +98,9 @@ def two_pass_loss(
     x_t = d._noisy(x_0, time, free, generator)
     z = auxiliary(x_t, jumps, free, generator)
     denoise = Denoiser(model, K, given, pad)
-    at_x, at_z = (d.believe(denoise(v, time), v, time, checks, "model(x_t, t)") for v in (x_t, z))
+    at_x, at_z = (d.believe(denoise(v, time), v, time, checks) for v in (x_t, z))
     weight = auxiliary_weight(z, d._forward(x_0, time).probs(), jumps, free)
+    weight = weight * (z != x_t).reshape(len(z), -1).any(1)  # an object that could not jump has no auxiliary
     truth = known(x_0, z, d.noise, d.level(time, z))
     vlb = two_pass_terms(truth, at_x, at_z, x_0, d.rate_weights(time, x_t), weight, free).mean()
     entropy = _sum(torch.where(at_x.clean, 0.0, -at_x.log_f_at(x_0)), free).mean()
