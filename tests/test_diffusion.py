@@ -1,5 +1,7 @@
 """Every closed form of the forward and backward process, against tests/oracle.py."""
 
+import itertools
+
 import numpy as np
 import oracle
 import pytest
@@ -209,7 +211,7 @@ def enumerated_bound(d, joint, model, times):
     states = torch.tensor(joint.states)
     w = torch.from_numpy(joint.w.reshape(-1))
     total = float((w[:, None] * d.prior(states, times[0])).sum())
-    for t, s in zip(times, times[1:]):
+    for t, s in itertools.pairwise(times):
         q = torch.from_numpy(joint.forward_matrix(float(d.schedule.alpha_bar(t))))
         logits = model(states, torch.full((len(states),), t, dtype=torch.float64))
         for i, x_0 in enumerate(states):
@@ -220,7 +222,7 @@ def enumerated_bound(d, joint, model, times):
 
 @pytest.fixture(scope="module")
 def small():
-    """Three elements of three categories, random noise per element; the exact denoiser knows the elements' dependence."""
+    """Three elements of three categories, noise per element, and the denoiser that knows their joint distribution."""
     ms = np.random.default_rng(5).dirichlet(np.full(3, 3.0), size=3)
     noise = usd3.Marginal(ms)
     joint = known_joint(noise, ms, K=3)
@@ -232,7 +234,7 @@ def test_the_bound_of_a_joint_distribution_falls_to_its_entropy_and_discrete_tim
     w = joint.w[joint.w > 0]
     entropy = -(w * np.log(w)).sum()
     bounds = [enumerated_bound(d, joint, model, np.linspace(1, 0, n + 1).tolist()) for n in (1, 4, 16, 64)]
-    assert all(a > b for a, b in zip(bounds, bounds[1:]))
+    assert all(a > b for a, b in itertools.pairwise(bounds))
     assert bounds[-1] > entropy
     assert bounds[-1] - entropy < 0.05 * (bounds[0] - entropy)
     # first order in the step size: the error falls about as fast as the number of steps rises

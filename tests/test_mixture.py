@@ -1,4 +1,4 @@
-"""A mixture's probabilities, log-probabilities and draws agree with each other; its values are tested in test_diffusion."""
+"""Probabilities, log-probabilities and draws of a mixture agree; their values are tested in test_diffusion."""
 
 import numpy as np
 import pytest

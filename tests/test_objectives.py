@@ -189,10 +189,7 @@ def test_named_objectives_weigh_the_terms_as_documented(generator):
             out = d.loss(model, x_0, objective, t=t)
             terms = d.loss_terms(logits, seen["x_t"], x_0, t)
             vlb, ce = terms.vlb.sum(1), terms.ce.sum(1)
-            if num_steps:
-                simple = terms.l2.sum(1) + ce
-            else:
-                simple = vlb * (1 / d.schedule.beta(t.double())).clamp(max=1) + ce
+            simple = terms.l2.sum(1) + ce if num_steps else vlb * (1 / d.schedule.beta(t.double())).clamp(max=1) + ce
             expected = {"usd3": vlb + 0.001 * ce, "usd3*": simple, "vlb": vlb, "ce": ce}
             expected = 2 * vlb + 0.5 * ce if isinstance(objective, usd3.Objective) else expected[objective]
             assert float(out.loss) == pytest.approx(float(expected.mean()), rel=1e-9)

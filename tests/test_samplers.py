@@ -1,5 +1,7 @@
 """Samplers against exact distributions over all objects: no sampling noise where a matrix will do."""
 
+import itertools
+
 import numpy as np
 import oracle
 import pytest
@@ -53,7 +55,7 @@ def final_distribution(d, joint, model, times, corrections=0, size=0.0, last=Non
     p = np.ones(1)
     for m in joint.ms:
         p = np.kron(p, m)
-    for i, (t, s) in enumerate(zip(times, times[1:])):
+    for i, (t, s) in enumerate(itertools.pairwise(times)):
         p = p @ step_matrix(d, joint, model, t, s)
         if s > 0 and (last is None or i >= len(times) - 1 - last):
             p = p @ np.linalg.matrix_power(corrector_matrix(d, joint, model, s, size), corrections)
@@ -70,7 +72,7 @@ def test_total_variation_falls_as_steps_grow(setting):
         oracle.total_variation(final_distribution(d, joint, model, grid(n)), joint.w.reshape(-1))
         for n in (1, 4, 16, 64)
     ]
-    assert all(a > b for a, b in zip(tv, tv[1:]))
+    assert all(a > b for a, b in itertools.pairwise(tv))
     assert tv[-1] < 0.1 * tv[0]
 
 
@@ -84,7 +86,7 @@ def test_the_corrector_lowers_the_total_variation(setting):
 
 
 def test_the_corrector_leaves_q_t_invariant_to_second_order(setting):
-    """One element at a time it is exactly invariant; all at once the drift per unit of length vanishes with the size."""
+    """One element at a time it is exactly invariant; all at once the drift per length vanishes with the size."""
     d, joint, model = setting
     for s in (0.3, 0.7):
         s = float(np.float32(s))
@@ -252,7 +254,7 @@ def test_every_sampler_keeps_the_given_and_pad_elements_at_every_step(name, num_
     assert [(step.index, step.num_steps) for step in steps] == [(i, 6) for i in range(6)]
     assert steps[0].t == 1
     assert steps[-1].s == 0
-    assert all(torch.equal(a.x_s, b.x_t) for a, b in zip(steps, steps[1:]))
+    assert all(torch.equal(a.x_s, b.x_t) for a, b in itertools.pairwise(steps))
     assert all(torch.equal(step.x_s[fixed], tokens[fixed]) for step in steps)
     assert all(torch.equal(a, pad) and torch.equal(b, given) for a, b in masks)
     if noise.mask is not None:

@@ -1,4 +1,4 @@
-"""Prop. 5 (two passes, any S_t) equals Prop. 6 (one pass) in expectation, by full enumeration of x and z."""
+"""Losses that call the network twice. Prop. 5 (any S_t) equals Prop. 6 in expectation, by enumeration of x and z."""
 
 import itertools
 
@@ -166,3 +166,40 @@ def test_two_pass_loss_trains_and_masks(generator):
         usd3.two_pass_loss(usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), 5), None, torch.zeros(1, 1).long())
     with pytest.raises(ValueError, match=r"jumps\.shape = \(2, 2\): expected \(\.\.\., 3, 3\)"):
         usd3.two_pass_loss(d, lambda x, t: logits, torch.zeros(8, D).long(), jumps=torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("num_steps", [None, 10])
+def test_partial_time_loss_plus_prior_is_the_bound_of_the_two_step_grid(num_steps, generator):
+    """KL(t -> s) + CE at s + prior at t estimates `bound(times=[t, s, 0])`; false alarm below 1e-6."""
+    d = usd3.Diffusion(usd3.Marginal(MS), usd3.Cosine(), num_steps)
+    t, s = (7, 2) if num_steps else (0.7, 0.2)
+    table = torch.randn(D, K, generator=generator)
+    model = lambda x, time: table * time[:, None, None] + torch.nn.functional.one_hot(x.flip(1), K)
+    x_0 = torch.tensor([[0, 1]]).expand(1000, D)
+    loss = torch.stack(
+        [usd3.partial_time_loss(d, model, x_0, t, s, generator=generator).loss for _ in range(60)]
+    ).double()
+    bound = torch.stack([d.bound(model, x_0, times=[t, s, 0], generator=generator).mean() for _ in range(60)])
+    gap = loss.mean() + d.prior(x_0[:1], t).sum() - bound.mean()
+    assert abs(float(gap)) < 5 * float((loss.var() / 60 + bound.var() / 60).sqrt())
+
+
+@pytest.mark.parametrize("num_steps", [None, 4])
+def test_partial_time_loss_draws_its_own_times_and_masks(num_steps, generator):
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), num_steps)
+    logits, seen = torch.zeros(64, D, K, requires_grad=True), []
+
+    def model(x, t):
+        seen.append(t)
+        return logits
+
+    given = torch.tensor([True, False])
+    out = usd3.partial_time_loss(
+        d, model, torch.zeros(64, D, dtype=torch.long), given=given, generator=generator, stratified=True
+    )
+    out.loss.backward()
+    assert (seen[1] < seen[0]).all()
+    assert (seen[1] == 0).any() == (num_steps is not None)
+    assert (logits.grad[:, 0] == 0).all()
+    assert logits.grad[:, 1].isfinite().all()
+    torch.testing.assert_close(out.loss.detach(), out.vlb + out.ce)

@@ -7,7 +7,7 @@ from usd3.noise import Absorbing, Marginal, Noise, Uniform
 from usd3.objectives import LossOutput, LossTerms, Objective
 from usd3.samplers import Corrector, Step
 from usd3.schedules import Constant, Cosine, Exponential, Geometric, Linear, LogLinear, Schedule
-from usd3.two_pass import two_pass_loss
+from usd3.two_pass import partial_time_loss, two_pass_loss
 
 __all__ = [
     "Absorbing",
@@ -29,5 +29,6 @@ __all__ = [
     "Step",
     "Uniform",
     "__version__",
+    "partial_time_loss",
     "two_pass_loss",
 ]

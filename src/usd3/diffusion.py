@@ -75,7 +75,6 @@ class Diffusion(Process):
         x_0 = self.data(x_0, checks)
         x_t = self.categories(x_t, "x_t", checks, like=x_0)
         time, before = self.times(t, s, x_t, checks)
-        self.refuse_impossible(x_t, x_0, checks)
         checks.raise_first()
         truth = known(x_0, x_t, self.noise, self.level(time, x_t))
         return backward_mixture(truth, self.step(time, before, x_t), x_0, self.validate)
@@ -118,7 +117,6 @@ class Diffusion(Process):
             time, before = self.time(t, x_t, "t", checks, positive=True), None
         else:
             time, before = self.times(t, s, x_t, checks)
-        self.refuse_impossible(x_t, x_0, checks)
         checks.raise_early(x_t.device)
         terms = self._terms(logits, x_t, x_0, time, before, checks)
         checks.raise_first()

@@ -19,7 +19,7 @@ from usd3._checks import require, require_type
 from usd3.belief import Belief
 from usd3.mixture import Transition, backward_mixture, safe_log
 
-__all__ = ["NAMED", "LossOutput", "LossTerms", "Objective", "divergence", "resolve"]
+__all__ = ["NAMED", "LossOutput", "LossTerms", "Objective", "cross_entropy", "divergence", "resolve"]
 
 _TINY = 1e-30  # a target below this is taken as 0
 
@@ -82,6 +82,11 @@ def _difference(truth: Belief, model: Belief, x_0: Tensor, clean: Tensor, to_x: 
     return gap.scatter_add(-1, x_0[..., None], -clean).scatter_add(-1, model.x[..., None], moved)
 
 
+def cross_entropy(model: Belief, x_0: Tensor) -> Tensor:
+    """-log f_x0 per element; 0 where x is certainly clean."""
+    return -torch.where(model.clean, 0.0, model.log_f_at(x_0)).to(model.log_f.dtype)
+
+
 class LossTerms:
     """The terms of one batch, per element; each is computed when first asked for.
 
@@ -89,6 +94,8 @@ class LossTerms:
     ce    cross entropy, -log f_x0
     l2    the simplified loss, phi clipped at 1; None in continuous time
     kl2   the second-order approximation of the KL; None in continuous time
+
+    Where m is 0 at x_t the element is known to be clean, and every term is 0.
     """
 
     def __init__(self, truth: Belief, model: Belief, x_0: Tensor, to: Transition):
@@ -102,8 +109,7 @@ class LossTerms:
     @cached_property
     def ce(self) -> Tensor:
         """-log f_x0."""
-        log_f = torch.where(self._model.clean, 0.0, self._model.log_f_at(self._x_0))
-        return -log_f.to(self._model.log_f.dtype)
+        return cross_entropy(self._model, self._x_0)
 
     @cached_property
     def l2(self) -> Tensor | None:

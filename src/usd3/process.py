@@ -141,18 +141,6 @@ class Process:
             )
         return x_0
 
-    def refuse_impossible(self, x_t: Tensor, x_0: Tensor, checks: Checks) -> None:
-        """x_t must be reachable: a category with m = 0 is never noise."""
-        if self.noise.has_zeros:
-            bad = (x_t != x_0) & (self.noise.at(x_t) == 0)
-            checks.refuse(
-                lambda: bad,
-                lambda: (
-                    f"x_t contains {int(x_t[bad][0])} where x_0 is {int(x_0[bad][0])}: expected x_0 or a category "
-                    "that the noise can produce"
-                ),
-            )
-
     def believe(self, logits: Tensor, x_t: Tensor, time: Tensor, checks: Checks) -> Belief:
         """f = softmax(logits) seen from x_t."""
         require_logits(logits, x_t, self.noise.num_classes, "logits")

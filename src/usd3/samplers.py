@@ -152,7 +152,13 @@ def sample(
     sampler: str = "exact",
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """The loop of Algorithm 2; see `Diffusion.sample`."""
+    """Draw objects of `shape` (B, N1, ..., Nk) from noise, Algorithm 2; int64.
+
+    `num_steps` is a number of steps or a decreasing grid of times that ends at 0. Where `given` is true the elements
+    are those of `given_tokens`; `pad` elements are fixed too. `sampler` is "exact" (the paper's), or "euler",
+    "tau_leaping", "gillespie" for comparison. `callback` sees every `Step`. A model is used as it is: call its
+    `eval()` first.
+    """
     require(sampler in SAMPLERS, "sampler", sampler, f"one of {sorted(SAMPLERS)}")
     require_type(corrector is None or isinstance(corrector, Corrector), "corrector", corrector, "None or a Corrector")
     grid = process.grid(num_steps)

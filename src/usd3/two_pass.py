@@ -1,8 +1,10 @@
-"""The continuous-time VLB in two passes, Prop. 5: one at x ~ q_t, one at an auxiliary z that differs in one element.
+"""Losses that call the network twice.
 
-z is drawn from any unnormalised S(z|x) = sum_d S^d(z^d|x^d). The expectation is that of the single pass (Prop. 6),
-whatever S is, since z has density q(z) M_S(z): the one-pass loss needs no z and less variance. This is what tauLDR
-trains with, S being the forward rate.
+`two_pass_loss` is the continuous-time VLB of Prop. 5: one pass at x ~ q_t, one at an auxiliary z that differs from x in
+one element, drawn from any unnormalised S(z|x) = sum_d S^d(z^d|x^d). Its expectation is that of the single pass
+(Prop. 6), whatever S is, since z has density q(z) M_S(z). tauLDR trains with it, S being the forward rate.
+
+`partial_time_loss` is the VLB where only times s < t are observed: one pass at x_t, one at x_s.
 """
 
 from collections.abc import Callable
@@ -17,10 +19,10 @@ from usd3._random import uniform
 from usd3.belief import Belief, known
 from usd3.diffusion import Diffusion, _sum
 from usd3.mixture import Transition
-from usd3.objectives import LossOutput, divergence
+from usd3.objectives import LossOutput, cross_entropy, divergence
 from usd3.process import Time
 
-__all__ = ["auxiliary", "auxiliary_weight", "two_pass_loss", "two_pass_terms"]
+__all__ = ["auxiliary", "auxiliary_weight", "partial_time_loss", "two_pass_loss", "two_pass_terms"]
 
 
 def auxiliary(x: Tensor, jumps: Tensor, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -103,9 +105,42 @@ def two_pass_loss(
     weight = weight * (z != x_t).reshape(len(z), -1).any(1)  # an object that could not jump has no auxiliary
     truth = known(x_0, z, d.noise, d.level(time, z))
     vlb = two_pass_terms(truth, at_x, at_z, x_0, d.rate_weights(time, x_t), weight, free).mean()
-    entropy = _sum(torch.where(at_x.clean, 0.0, -at_x.log_f_at(x_0)), free).mean()
+    entropy = _sum(cross_entropy(at_x, x_0), free).mean()
     checks.raise_first()
     return LossOutput(vlb + ce * entropy, d.span * vlb.detach(), entropy.detach())
+
+
+def partial_time_loss(
+    diffusion: Diffusion,
+    model: Callable[..., Any],
+    x_0: Tensor,
+    t: Time | None = None,
+    s: Time | None = None,
+    given: Tensor | None = None,
+    pad: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    stratified: bool = False,
+) -> LossOutput:
+    """KL(q(x_s|x_t,x_0) || p(x_s|x_t)) + CE at s, the model's part of the VLB that observes s < t; both kinds of time.
+
+    By default t is drawn as in `Diffusion.loss` and s uniformly below it. Adding `diffusion.prior(x_0, t)` gives the
+    whole bound. In the output `vlb` is the KL and `ce` the cross entropy at s (nothing at s = 0, which is clean data).
+    """
+    d, checks = diffusion, Checks(diffusion.validate)
+    x_0, given, pad, free = d._masked(x_0, given, pad, checks)
+    t = d.draw_times(len(x_0), stratified, x_0.device, generator) if t is None else t
+    if s is None:
+        u = uniform(x_0.shape[:1], x_0.device, generator) * t
+        s = u.to(torch.get_default_dtype()) if d.continuous else u.long()
+    time, before = d.times(t, s, x_0, checks)
+    checks.raise_early(x_0.device)
+    denoise = Denoiser(model, d.noise.num_classes, given, pad)
+    x_t, x_s = (d._noisy(x_0, v, free, generator) for v in (time, before))
+    kl = _sum(d._terms(denoise(x_t, time), x_t, x_0, time, before, checks).vlb, free).mean()
+    at_s = cross_entropy(d.believe(denoise(x_s, before), x_s, before, checks), x_0)
+    ce = torch.where(before > 0, _sum(at_s, free), 0.0).mean()
+    checks.raise_first()
+    return LossOutput(kl + ce, kl.detach(), ce.detach())
 
 
 def _off_diagonal_rows(x: Tensor, jumps: Tensor) -> Tensor:
