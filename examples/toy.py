@@ -127,7 +127,7 @@ def main() -> None:
     samples = torch.bincount(drawn[:, 0] * K + drawn[:, 1], minlength=K * K).reshape(K, K)
     titles = ("true", f"learned, total variation {distance:.3f}", "4000 samples")
     for axis, title, image in zip(axes, titles, (truth, learned, samples)):
-        axis.imshow(image, cmap="magma", vmax=None if image is samples else float(truth.max()))
+        axis.imshow(image.numpy(), cmap="magma", vmax=None if image is samples else float(truth.max()))
         axis.set(title=title, xticks=[], yticks=[], xlabel="second category")
     axes[0].set_ylabel("first category")
     out = free_name(Path(args.out))
