@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
 
 import usd3
 
@@ -31,6 +33,19 @@ def noise(request):
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(0)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the size in bytes of the largest storage that any operation inside it returns."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_iter(out):
+            if isinstance(tensor, torch.Tensor):
+                self.bytes = max(self.bytes, tensor.untyped_storage().nbytes())
+        return out
 
 
 def data_categories(noise):

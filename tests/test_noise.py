@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import D, K
+from conftest import D, K, LargestTensor
 from scipy_free import chi_square_p_value
 
 import usd3
@@ -77,13 +77,18 @@ def test_probabilities_slightly_off_are_renormalised():
 
 
 def test_shared_noise_never_holds_a_table_per_element():
-    """32 x 4096 elements of 4096 categories would be 2 GiB in float32."""
-    noise, x = usd3.Marginal(np.full(4096, 1 / 4096)), torch.zeros(32, 4096, dtype=torch.long)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        noise.sample_other(noise.sample(x))
-        noise.at(x)
-    largest = max(event.self_cpu_memory_usage for event in profile.key_averages())
-    assert largest < 64 * 2**20
+    """16 x 1024 elements of 512 categories: no tensor has more than a few numbers per element."""
+    x = torch.zeros(16, 1024, dtype=torch.long)
+    for noise in (usd3.Marginal(np.full(512, 1 / 512)), usd3.Uniform(512), usd3.Absorbing(512)):
+        d = usd3.Diffusion(noise, usd3.Cosine())
+        with LargestTensor() as largest:
+            noise.sample_other(noise.sample(x))
+            d.posterior(x, d.q_sample(x, 0.5), 0.5, 0.2).sample()
+        assert largest.bytes <= 4 * 8 * x.numel()
+    each = usd3.Marginal(np.full((1024, 512), 1 / 512))
+    with LargestTensor() as largest:
+        each.sample_other(each.sample(x))
+    assert largest.bytes <= 8 * 1024 * 512
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""The same numbers on a GPU, and no hidden synchronisation. Skipped where there is none."""
+
+import contextlib
+import copy
+import warnings
+
+import pytest
+import torch
+from conftest import NOISES, D, K, all_pairs
+
+import usd3
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def both(noise_name, num_steps):
+    noise, rows = NOISES[noise_name][0](), NOISES[noise_name][1]
+    d = usd3.Diffusion(noise, usd3.Cosine(), num_steps)
+    x_0, x_t = all_pairs(noise, rows)
+    logits = torch.randn(*x_t.shape, K, generator=torch.Generator().manual_seed(0))
+    return d, x_0, x_t, logits
+
+
+@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize(("num_steps", "t", "s"), [(None, 0.6, 0.2), (10, 6, 2)])
+def test_losses_and_steps_match_the_cpu(name, num_steps, t, s):
+    d, x_0, x_t, logits = both(name, num_steps)
+    cpu, gpu = (d.loss_terms(logits.to(v), x_t.to(v), x_0.to(v), t) for v in ("cpu", "cuda"))
+    for term in ("vlb", "ce", "l2", "kl2"):
+        if getattr(cpu, term) is not None:
+            torch.testing.assert_close(getattr(gpu, term).cpu(), getattr(cpu, term), rtol=1e-5, atol=1e-6)
+    steps = [d.backward(logits.to(v), x_t.to(v), t, s).probs().cpu() for v in ("cpu", "cuda")]
+    torch.testing.assert_close(steps[1], steps[0], rtol=1e-5, atol=1e-6)
+    steps = [d.posterior(x_0.to(v), x_t.to(v), t, s).probs().cpu() for v in ("cpu", "cuda")]
+    torch.testing.assert_close(steps[1], steps[0], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize("sampler", ["exact", "euler", "tau_leaping", "gillespie"])
+def test_a_cpu_generator_gives_the_same_samples_on_the_gpu(name, sampler):
+    d, *_ = both(name, None)
+    table = torch.randn(D, K, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    drawn = [
+        d.sample(
+            lambda x, t, v=v: table.to(v) + torch.nn.functional.one_hot(x, K), (64, D), 8, usd3.Corrector(2, 0.02),
+            generator=torch.Generator().manual_seed(2), sampler=sampler, device=v,
+        ).cpu()
+        for v in ("cpu", "cuda")
+    ]  # fmt: skip
+    assert torch.equal(*drawn)
+
+
+def test_a_cuda_generator_works():
+    d, *_ = both("uniform", None)
+    model = lambda x, t: torch.zeros(*x.shape, K, device=x.device)
+    a, b = (
+        d.sample(model, (8, D), 5, generator=torch.Generator("cuda").manual_seed(3), device="cuda") for _ in range(2)
+    )
+    assert torch.equal(a, b)
+    assert a.is_cuda
+
+
+@contextlib.contextmanager
+def synchronisations():
+    """Collects a warning for every operation that waits for the device."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        seen.clear()  # it warns about itself
+        try:
+            yield seen
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize("num_steps", [None, 10])
+def test_the_loss_does_not_synchronise_without_validation_and_once_with_it(name, num_steps):
+    d, x_0, _, logits = both(name, num_steps)
+    x_0, logits = x_0.cuda(), logits.cuda().requires_grad_()
+    model = lambda x, t: logits
+    quiet = copy.copy(d)
+    quiet.validate = False
+    for objective in ("usd3", "usd3*", "vlb", "ce"):
+        quiet.loss(model, x_0, objective).loss.backward()  # m is copied to the device once
+        with synchronisations() as seen:
+            quiet.loss(model, x_0, objective).loss.backward()
+        assert not seen, [str(warning.message) for warning in seen]
+    with synchronisations() as seen:
+        d.loss(model, x_0).loss.backward()
+    assert len(seen) == 1
+
+
+def test_bad_categories_are_refused_before_they_reach_an_index():
+    d, x_0, *_ = both("random", None)
+    x_0 = x_0.cuda()
+    x_0[0, 0] = 99
+    with pytest.raises(ValueError, match="x_0 contains 99"):
+        d.loss(lambda x, t: torch.zeros(*x.shape, K, device="cuda"), x_0)
+    assert torch.ones(3, device="cuda").sum() == 3  # the device is still alive
