@@ -6,6 +6,8 @@ from torch.utils._pytree import tree_iter
 
 import usd3
 
+torch.set_num_threads(1)  # the tensors are tiny: more threads only wait for each other
+
 K, D = 4, 3
 _random = np.random.default_rng(7)
 RANDOM = _random.dirichlet(np.ones(K))

@@ -69,13 +69,15 @@ def as_categories(x: Tensor, num_classes: int, name: str, checks: Checks) -> Ten
     return x.clamp(0, num_classes - 1) if checks.enabled else x
 
 
-def as_bool_mask(mask: Tensor | None, shape: torch.Size, name: str) -> Tensor | None:
-    """`mask` expanded to `shape`, or None."""
+def as_bool_mask(
+    mask: Tensor | None, shape: torch.Size, name: str, device: torch.device | None = None
+) -> Tensor | None:
+    """`mask` expanded to `shape`, on `device` where one is named, or None."""
     if mask is None:
         return None
     require_type(isinstance(mask, Tensor) and mask.dtype == torch.bool, name, mask, "a boolean tensor")
     try:
-        return mask.expand(shape)
+        return mask.expand(shape).to(device)
     except RuntimeError:
         raise ValueError(
             f"{name}.shape = {tuple(mask.shape)}: expected a shape that broadcasts to {tuple(shape)}"

@@ -17,10 +17,8 @@ from usd3._model import Denoiser
 from usd3._random import uniform
 from usd3.belief import Belief, Level, known
 from usd3.mixture import Mixture, Transition, backward_mixture
-from usd3.noise import Noise
 from usd3.objectives import LossOutput, LossTerms, Objective, resolve
 from usd3.process import Process, Time, Times
-from usd3.schedules import Schedule
 
 __all__ = ["Diffusion"]
 
@@ -32,16 +30,6 @@ class Diffusion(Process):
     [t_min, 1] and `bound` adds the decoder term at t_min. `validate=False` skips the checks on values (they cost
     one device synchronisation per call); checks on shapes and types stay.
     """
-
-    def __init__(
-        self,
-        noise: Noise,
-        schedule: Schedule,
-        num_steps: int | None = None,
-        t_min: float = 1e-3,
-        validate: bool = True,
-    ):
-        super().__init__(noise, schedule, num_steps, t_min, validate)
 
     def __repr__(self) -> str:
         return f"Diffusion({self.noise!r}, {self.schedule!r}, num_steps={self.num_steps})"

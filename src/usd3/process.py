@@ -26,7 +26,14 @@ _SMALLEST = 1e-12  # beta = decay / alpha_bar is taken at this alpha_bar or abov
 class Process:
     """The forward process and its coefficients."""
 
-    def __init__(self, noise: Noise, schedule: Schedule, num_steps: int | None, t_min: float, validate: bool):
+    def __init__(
+        self,
+        noise: Noise,
+        schedule: Schedule,
+        num_steps: int | None = None,
+        t_min: float = 1e-3,
+        validate: bool = True,
+    ):
         require_type(isinstance(noise, Noise), "noise", noise, "a usd3 noise such as usd3.Uniform(K)")
         require_type(isinstance(schedule, Schedule), "schedule", schedule, "a usd3 schedule such as usd3.Cosine()")
         if num_steps is not None:

@@ -161,20 +161,17 @@ def sample(
     """
     require(sampler in SAMPLERS, "sampler", sampler, f"one of {sorted(SAMPLERS)}")
     require_type(corrector is None or isinstance(corrector, Corrector), "corrector", corrector, "None or a Corrector")
-    grid = process.grid(num_steps)
-    size = torch.Size(shape)
+    grid, size = process.grid(num_steps), torch.Size(shape)
     require(len(size) >= 1, "shape", tuple(size), "(B, N1, ..., Nk)")
     process.noise.require_fits(size)
+    where = _device(device, given_tokens, model)
+    given, pad = as_bool_mask(given, size, "given", where), as_bool_mask(pad, size, "pad", where)
+    fixed = torch.stack(
+        [torch.zeros(size, dtype=torch.bool, device=where), *(m for m in (given, pad) if m is not None)]
+    ).any(0)
     checks = Checks(process.validate)
-    given, pad = as_bool_mask(given, size, "given"), as_bool_mask(pad, size, "pad")
-    require(given is None or given_tokens is not None, "given_tokens", None, "the tokens of the given elements")
-    masked = given is not None or pad is not None
-    require(given_tokens is None or masked, "given", None, "a mask that says which of given_tokens to keep")
-    fixed, tokens = _fixed(process, size, given, given_tokens, pad, _device(device, given_tokens, model), checks)
-    checks.raise_early(fixed.device)
-
+    x = _start(process, fixed, given, given_tokens, pad, checks, generator)
     run = Run(process, Denoiser(model, process.noise.num_classes, given, pad), ~fixed, checks, generator)
-    x = torch.where(fixed, tokens, process.noise.sample(tokens, generator))
     for index, (t, s) in enumerate(pairwise(grid)):
         x_s = SAMPLERS[sampler](run, x, t, s)
         if corrector is not None and s > 0 and (corrector.last is None or index >= len(grid) - 1 - corrector.last):
@@ -211,24 +208,30 @@ def _thinned_jumps(run: Run, x: Tensor, t: float, s: float) -> Tensor:
         x = torch.where(chosen.reshape(x.shape), moved, x)
 
 
-def _fixed(
+def _start(
     process: Process,
-    size: torch.Size,
+    fixed: Tensor,
     given: Tensor | None,
     given_tokens: Tensor | None,
     pad: Tensor | None,
-    device: torch.device,
     checks: Checks,
-) -> tuple[Tensor, Tensor]:
-    """Which elements are fixed, and all tokens (only those of the fixed elements mean anything)."""
-    nothing = torch.zeros(size, dtype=torch.bool, device=device)
-    given, pad = nothing if given is None else given.to(device), nothing if pad is None else pad.to(device)
+    generator: torch.Generator | None,
+) -> Tensor:
+    """Noise, with the tokens of the fixed elements in place (padding without tokens is category 0)."""
+    tokens = torch.zeros_like(fixed, dtype=torch.long)
     if given_tokens is None:
-        return given | pad, torch.zeros(size, dtype=torch.long, device=device)
-    require_type(isinstance(given_tokens, Tensor), "given_tokens", given_tokens, "an integer tensor")
-    require(given_tokens.shape == size, "given_tokens.shape", tuple(given_tokens.shape), f"{tuple(size)}")
-    tokens = given_tokens.to(device).masked_fill(~(given | pad), 1 if process.noise.mask == 0 else 0)
-    return given | pad, process.data(tokens, checks, "given_tokens", except_at=pad)
+        require(given is None, "given_tokens", None, "the tokens of the given elements")
+    else:
+        require_type(isinstance(given_tokens, Tensor), "given_tokens", given_tokens, "an integer tensor")
+        require(
+            given_tokens.shape == fixed.shape, "given_tokens.shape", tuple(given_tokens.shape), f"{tuple(fixed.shape)}"
+        )
+        known = given is not None or pad is not None
+        require(known, "given", None, "a mask that says which of given_tokens to keep")
+        unread = ~fixed if pad is None else ~fixed | pad
+        tokens = process.data(given_tokens.to(fixed.device).masked_fill(~fixed, 0), checks, "given_tokens", unread)
+        checks.raise_early(fixed.device)
+    return torch.where(fixed, tokens, process.noise.sample(tokens, generator))
 
 
 def _device(device: torch.device | str | None, tokens: Tensor | None, model: Callable[..., Any]) -> torch.device:
