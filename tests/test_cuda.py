@@ -91,6 +91,22 @@ def test_the_loss_does_not_synchronise_without_validation_and_once_with_it(name,
     assert len(seen) == 1
 
 
+def test_times_and_masks_on_the_cpu_follow_the_data():
+    d, x_0, _, logits = both("uniform", None)
+    n = len(x_0)
+    given = torch.tensor([True, False, False])
+    seen = []
+
+    def model(x, t, given):
+        seen.append(given.device.type)
+        return logits.cuda()
+
+    d.loss(model, x_0.cuda(), t=torch.rand(n), given=given)
+    d.bound(model, x_0.cuda(), 2, given=given)
+    d.sample(model, x_0.shape, 2, given=given, given_tokens=x_0, device="cuda")
+    assert set(seen) == {"cuda"}
+
+
 def test_bad_categories_are_refused_before_they_reach_an_index():
     d, x_0, *_ = both("random", None)
     x_0 = x_0.cuda()

@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -96,7 +98,7 @@ def test_shared_noise_never_holds_a_table_per_element():
     [
         (lambda: usd3.Uniform(1), ValueError, "num_classes = 1: expected an integer >= 2"),
         (lambda: usd3.Uniform(2.5), TypeError, "num_classes is a float: expected"),
-        (lambda: usd3.Absorbing(4, mask=4), ValueError, r"mask = 4: expected a category 0\.\.3"),
+        (lambda: usd3.Absorbing(4, mask=4), ValueError, r"mask = 4: expected an integer 0\.\.3"),
         (lambda: usd3.Marginal([0.5, 0.6]), ValueError, r"probs\.sum\(-1\) = 1\.1: expected 1 within 1e-4"),
         (lambda: usd3.Marginal([1.5, -0.5]), ValueError, r"probs = -0\.5: expected no negative"),
         (lambda: usd3.Marginal([float("nan"), 1.0]), ValueError, "probs = nan: expected no negative and no NaN"),
@@ -111,6 +113,26 @@ def test_shared_noise_never_holds_a_table_per_element():
 def test_bad_arguments_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_numpy_integers_count_and_every_integer_dtype_is_data():
+    assert usd3.Uniform(np.int64(4)).num_classes == 4
+    assert usd3.Absorbing(np.int32(4), mask=np.int8(0)).mask == 0
+    for dtype in (np.uint8, np.uint16, np.int32, np.uint32, np.uint64):
+        np.testing.assert_allclose(usd3.Marginal.from_data(np.array([[0, 1]], dtype), smoothing=0).probs, [0.5, 0.5])
+
+
+def test_copies_for_devices_are_neither_inference_tensors_nor_pickled():
+    noise = usd3.Marginal([0.2, 0.8])
+    with torch.inference_mode():
+        noise.sample_other(noise.sample(torch.zeros(2, 2, dtype=torch.long)))
+        noise.probs_on(torch.device("cpu"), torch.float32)
+    assert not noise.probs_on(torch.device("cpu"), torch.float32).is_inference()
+    assert not noise._cdf(torch.device("cpu")).is_inference()
+    copy = pickle.loads(pickle.dumps(noise))
+    assert copy._copies == {}
+    assert copy._cdfs == {}
+    assert torch.equal(copy.probs, noise.probs)
 
 
 def test_repr():

@@ -130,8 +130,44 @@ def test_logits_that_are_not_finite_are_refused(bad):
         lambda: d.bound(model, x),
         lambda: d.sample(model, (2, 2), 3),
     ):
-        with pytest.raises(ValueError, match="logits contain NaN or infinite values: expected finite numbers"):
+        with pytest.raises(ValueError, match="logits contains nan: expected finite numbers"):
             call()
+
+
+def test_minus_infinity_excludes_a_category():
+    """f is 0 there, the rest is as without it, and gradients stay finite, even where only one category is left."""
+    d, x = usd3.Diffusion(usd3.Uniform(3), usd3.Linear()), torch.tensor([[0, 1]])
+    logits = torch.tensor([[[0.3, -torch.inf, 0.8], [-torch.inf, 0.0, -torch.inf]]], requires_grad=True)
+    terms = d.loss_terms(logits, x, x, 0.5)
+    (terms.vlb + terms.ce).sum().backward()
+    assert terms.vlb.isfinite().all()
+    assert logits.grad.isfinite().all()
+    probs = d.backward(logits, x, 0.5, 0).probs()
+    assert probs[0, 0, 1] == 0
+    torch.testing.assert_close(probs[0, 1], torch.tensor([0.0, 1.0, 0.0]))
+
+
+@pytest.mark.parametrize("value", [-1e31, torch.finfo(torch.float32).min, 3e38])
+def test_the_mask_is_never_predicted_whatever_the_logits(value):
+    d, x = usd3.Diffusion(usd3.Absorbing(4), usd3.Linear()), torch.full((1, 5), 3)
+    probs = d.backward(torch.full((1, 5, 4), value), x, 0.5, 0).probs()
+    torch.testing.assert_close(probs, torch.tensor([1 / 3, 1 / 3, 1 / 3, 0.0]).expand(1, 5, 4))
+
+
+def test_a_ratio_is_finite_where_the_category_is_never_noise():
+    d = usd3.Diffusion(usd3.Absorbing(4), usd3.Linear())
+    for t in (0.3, 1.0):
+        assert d.ratio(torch.randn(1, 4, 4), torch.tensor([[0, 1, 2, 3]]), t).isfinite().all()
+
+
+def test_evaluating_in_inference_mode_does_not_break_training():
+    d, weight = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine()), torch.randn(4, 4, requires_grad=True)
+    x, model = torch.zeros(3, 5, dtype=torch.long), lambda x, t: weight[x]
+    with torch.inference_mode():
+        d.bound(model, x, num_samples=2)
+        d.sample(model, (3, 5), 2)
+    d.loss(model, x).loss.backward()
+    assert weight.grad.isfinite().all()
 
 
 def test_large_vocabulary_in_float32():

@@ -57,7 +57,7 @@ def final_distribution(d, joint, model, times, corrections=0, size=0.0, last=Non
         p = np.kron(p, m)
     for i, (t, s) in enumerate(itertools.pairwise(times)):
         p = p @ step_matrix(d, joint, model, t, s)
-        if s > 0 and (last is None or i >= len(times) - 1 - last):
+        if s > 0 and (last is None or i >= len(times) - 2 - last):
             p = p @ np.linalg.matrix_power(corrector_matrix(d, joint, model, s, size), corrections)
     return p
 
@@ -289,8 +289,11 @@ def test_the_corrector_acts_only_on_the_last_steps_and_at_the_time_reached():
         times.append(round(float(t[0]), 6))
         return torch.zeros(*x.shape, 4)
 
-    d.sample(model, (2, 3), 5, usd3.Corrector(2, 0.01, last=3))
+    d.sample(model, (2, 3), 5, usd3.Corrector(2, 0.01, last=2))
     assert times == [1.0, 0.8, 0.6, 0.4, 0.4, 0.4, 0.2, 0.2, 0.2]
+    times.clear()
+    d.sample(model, (2, 3), 3, usd3.Corrector(1, 0.01, last=1))
+    assert len(times) == 4
 
 
 def test_the_corrector_looks_at_the_current_state():
@@ -334,7 +337,9 @@ def test_discrete_time_takes_any_number_of_steps_up_to_its_own():
     d.sample(model, (1, 2), [10, 3, 0])
     assert seen == [10, 3]
     d.sample(model, (1, 2), torch.tensor([7, 1, 0]))
-    with pytest.raises(ValueError, match="num_steps = 11: expected at most the 10 steps"):
+    d.sample(model, (1, 2), np.array([7, 1, 0]))
+    d.sample(model, (1, 2), np.int64(3))
+    with pytest.raises(ValueError, match=r"num_steps = 11: expected an integer 1\.\.10"):
         d.sample(model, (1, 2), 11)
 
 
@@ -356,6 +361,31 @@ def test_samples_are_reproducible_and_live_where_the_model_lives():
             return self.bias.expand(*x.shape, 5)
 
     assert d.sample(Net(), (3, 4), 2).device.type == "cpu"
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_objects_of_no_or_many_dimensions_and_empty_ones_are_fine(sampler):
+    d = usd3.Diffusion(usd3.Uniform(5), usd3.Linear())
+    model = lambda x, t: torch.zeros(*x.shape, 5)
+    for shape in ((0, 3), (2, 0), (5,), (2, 1, 3, 1)):
+        assert d.sample(model, shape, 3, usd3.Corrector(1, "auto"), sampler=sampler).shape == shape
+    assert d.bound(model, torch.zeros(0, 3, dtype=torch.long), 2).shape == (0,)
+
+
+def test_padding_without_tokens_is_never_the_mask():
+    d = usd3.Diffusion(usd3.Absorbing(4, mask=0), usd3.Linear())
+    x = d.sample(lambda x, t, pad: torch.zeros(*x.shape, 4), (5, 3), 4, pad=torch.tensor([False, True, True]))
+    assert (x != 0).all()
+
+
+def test_tokens_and_times_of_every_integer_dtype(generator):
+    d = usd3.Diffusion(usd3.Uniform(5), usd3.Linear(), 1000)
+    model = lambda x, t: torch.zeros(*x.shape, 5)
+    given = torch.tensor([True, False])
+    for dtype in (torch.uint8, torch.int8, torch.uint16, torch.int32, torch.uint32, torch.uint64):
+        tokens = torch.full((3, 2), 4).to(dtype)
+        assert (d.sample(model, (3, 2), 2, given=given, given_tokens=tokens)[:, 0] == 4).all()
+        assert d.q_sample(tokens, torch.full((3,), 100).to(dtype)).dtype == torch.int64
 
 
 def test_a_trained_model_needs_no_gradients_to_sample():

@@ -9,6 +9,7 @@ import torch
 from scipy_free import chi_square_p_value
 
 import usd3
+from usd3 import two_pass
 from usd3._checks import Checks
 from usd3.belief import known, predicted
 from usd3.two_pass import auxiliary, auxiliary_weight, two_pass_terms
@@ -144,6 +145,15 @@ def test_two_pass_loss_estimates_the_one_pass_loss(noise, generator):
     one = torch.stack([d.loss(model, x_0, "vlb", t=t, generator=generator).vlb for _ in range(60)]).double()
     two = torch.stack([usd3.two_pass_loss(d, model, x_0, t=t, generator=generator).vlb for _ in range(60)])
     assert abs(one.mean() - two.mean()) < 5 * (one.var() / 60 + two.var() / 60).sqrt()
+
+
+def test_partial_times_stay_apart_at_the_edge_of_the_uniforms(monkeypatch):
+    monkeypatch.setattr(
+        two_pass, "uniform", lambda shape, *_: torch.full(tuple(shape), 1 - 2.0**-53, dtype=torch.float64)
+    )
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine())
+    model = lambda x, t: torch.zeros(*x.shape, K)
+    assert usd3.partial_time_loss(d, model, torch.zeros(64, D, dtype=torch.long)).loss.isfinite()
 
 
 def test_two_pass_loss_trains_and_masks(generator):

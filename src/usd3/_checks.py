@@ -1,24 +1,34 @@
 """Bad input is refused here, in one sentence: the argument, the value seen, and what was expected.
 
-Checks on shapes and dtypes are free. Checks on values need the device's answer, so a call collects them in
-one `Checks` and asks once.
+Checks on shapes and types are free. Checks on values need the device's answer, so a call collects them in one `Checks`
+and asks once.
 """
 
+import math
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["Checks", "as_bool_mask", "as_categories", "require", "require_logits", "require_type"]
-
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32)
+__all__ = [
+    "Checks",
+    "as_bool_mask",
+    "as_categories",
+    "as_count",
+    "as_number",
+    "require",
+    "require_logits",
+    "require_type",
+]
 
 
 def require(condition: bool, name: str, value: Any, expected: str) -> None:
     """Raise a ValueError about argument `name` unless the condition holds."""
     if not condition:
-        raise ValueError(f"{name} = {_short(value)}: expected {expected}")
+        text = str(value)
+        raise ValueError(f"{name} = {text if len(text) <= 80 else text[:77] + '...'}: expected {expected}")
 
 
 def require_type(condition: bool, name: str, value: Any, expected: str) -> None:
@@ -28,17 +38,43 @@ def require_type(condition: bool, name: str, value: Any, expected: str) -> None:
         raise TypeError(f"{name} is a {seen}: expected {expected}")
 
 
+def as_count(value: Any, name: str, least: int, most: int | None = None) -> int:
+    """An integer of any kind (also NumPy's), at least `least` and at most `most`."""
+    allowed = f"an integer >= {least}" if most is None else f"an integer {least}..{most}"
+    require_type(hasattr(value, "__index__") and not isinstance(value, bool | Tensor), name, value, allowed)
+    require(least <= value and (most is None or value <= most), name, value, allowed)
+    return operator.index(value)
+
+
+def as_number(value: Any, name: str, above: float, below: float = math.inf, closed: bool = False) -> float:
+    """A number strictly between `above` and `below`; with `closed`, `above` itself is allowed."""
+    allowed = f"a number in {'[' if closed else '('}{above:g}, {below:g})"
+    is_number = isinstance(value, int | float) or hasattr(value, "__float__")
+    require_type(is_number and not isinstance(value, bool | Tensor | str), name, value, allowed)
+    require((value >= above if closed else value > above) and value < below, name, value, allowed)
+    return float(value)
+
+
+class _Check(NamedTuple):
+    failed: Tensor
+    name: str
+    values: Tensor
+    bad: Tensor
+    expected: str
+
+
 class Checks:
     """Value checks of one call: collected on the device, answered by a single synchronisation."""
 
     def __init__(self, enabled: bool):
         self.enabled = enabled
-        self._pending: list[tuple[Tensor, Callable[[], str]]] = []
+        self._pending: list[_Check] = []
 
-    def refuse(self, bad: Callable[[], Tensor], message: Callable[[], str]) -> None:
-        """Refuse the call with `message` if any entry of `bad` is true."""
+    def refuse(self, name: str, values: Tensor, bad: Callable[[Tensor], Tensor], expected: str) -> None:
+        """Refuse the call if any of `values` is bad."""
         if self.enabled:
-            self._pending.append((bad().any(), message))
+            found = bad(values)
+            self._pending.append(_Check(found.any(), name, values, found, expected))
 
     def raise_early(self, device: torch.device) -> None:
         """Raise now where asking costs nothing, on the CPU; a GPU is asked once, at the end of the call."""
@@ -50,9 +86,10 @@ class Checks:
         pending, self._pending = self._pending, []
         if not pending:
             return
-        for failed, (_, message) in zip(torch.stack([bad for bad, _ in pending]).tolist(), pending):
+        for failed, check in zip(torch.stack([check.failed for check in pending]).tolist(), pending):
             if failed:
-                raise ValueError(message())
+                first = check.values.expand(check.bad.shape)[check.bad][0].item()
+                raise ValueError(f"{check.name} contains {first:g}: expected {check.expected}")
 
 
 def as_categories(x: Tensor, num_classes: int, name: str, checks: Checks) -> Tensor:
@@ -60,24 +97,25 @@ def as_categories(x: Tensor, num_classes: int, name: str, checks: Checks) -> Ten
 
     Bad values are clamped, so that no index runs out of range before the checks are asked.
     """
-    require_type(isinstance(x, Tensor), name, x, "an integer tensor")
-    require_type(x.dtype in _INTEGERS, name, x, "an integer tensor")
+    require_type(isinstance(x, Tensor) and is_integral(x), name, x, "an integer tensor")
     require(x.dim() >= 1, f"{name}.shape", tuple(x.shape), "(B, N1, ..., Nk)")
     x = x.long()
-    bad = (x < 0) | (x >= num_classes)
-    checks.refuse(lambda: bad, lambda: f"{name} contains {int(x[bad][0])}: expected categories 0..{num_classes - 1}")
+    checks.refuse(name, x, lambda v: (v < 0) | (v >= num_classes), f"categories 0..{num_classes - 1}")
     return x.clamp(0, num_classes - 1) if checks.enabled else x
 
 
-def as_bool_mask(
-    mask: Tensor | None, shape: torch.Size, name: str, device: torch.device | None = None
-) -> Tensor | None:
-    """`mask` expanded to `shape`, on `device` where one is named, or None."""
+def is_integral(x: Tensor) -> bool:
+    """Whether x holds integers; booleans are none."""
+    return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
+
+
+def as_bool_mask(mask: Tensor | None, shape: torch.Size, name: str, device: torch.device) -> Tensor | None:
+    """`mask` expanded to `shape` on `device`, or None."""
     if mask is None:
         return None
     require_type(isinstance(mask, Tensor) and mask.dtype == torch.bool, name, mask, "a boolean tensor")
     try:
-        return mask.expand(shape).to(device)
+        return mask.to(device).expand(shape)
     except RuntimeError:
         raise ValueError(
             f"{name}.shape = {tuple(mask.shape)}: expected a shape that broadcasts to {tuple(shape)}"
@@ -86,16 +124,7 @@ def as_bool_mask(
 
 def require_logits(logits: Tensor, x: Tensor, num_classes: int, name: str) -> None:
     """Logits are floating point and have one more dimension than x, of size K."""
-    require_type(isinstance(logits, Tensor), name, logits, "a floating-point tensor")
-    require_type(logits.is_floating_point(), name, logits, "a floating-point tensor")
+    is_float = isinstance(logits, Tensor) and logits.is_floating_point()
+    require_type(is_float, name, logits, "a floating-point tensor")
     expected = (*x.shape, num_classes)
-    require(
-        tuple(logits.shape) == expected, f"{name}.shape", tuple(logits.shape), f"{expected}, that is (*x_t.shape, K)"
-    )
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, Tensor):
-        value = value.detach().flatten()[:5].tolist() if value.dim() else value.item()
-    text = str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    require(tuple(logits.shape) == expected, f"{name}.shape", tuple(logits.shape), f"{expected}, (*x_t.shape, K)")

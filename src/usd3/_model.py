@@ -24,8 +24,7 @@ class Denoiser:
         self.model, self.num_classes = model, num_classes
         self.given, self.pad = given, pad
         names, any_keyword = _keywords(model)
-        self._always_given = "given" in names
-        self._pass_given = self._always_given or (any_keyword and given is not None)
+        self._pass_given = "given" in names or (any_keyword and given is not None)
 
     def __call__(self, x_t: Tensor, t: Tensor) -> Tensor:
         """Logits (..., K) at x_t and times t (B,) in [0, 1]."""
@@ -43,7 +42,7 @@ def _keywords(model: Callable[..., Any]) -> tuple[set[str], bool]:
         parameters = inspect.signature(model.forward if isinstance(model, nn.Module) else model).parameters.values()
     except (TypeError, ValueError):
         return set(), False
-    names = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     wrapped = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
     if not names and isinstance(wrapped, nn.Module):
         return _keywords(wrapped)

@@ -7,7 +7,7 @@ Two numbers of it carry every closed form of the paper, with m_x the noise proba
     noised    = 1 - r f_x                                       P(noised at least once | x)
 
 Support rule. Where m_x = 0 the element cannot have been noised: f = e_x and r = 1. The mask category of `Absorbing`
-is no data category: f is 0 there.
+is no data category: f is 0 there, as it is where the logit is -inf.
 """
 
 from dataclasses import dataclass
@@ -69,11 +69,13 @@ def predicted(logits: Tensor, x: Tensor, noise: Noise, level: Level, checks: Che
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if noise.mask is not None:
         is_mask = torch.arange(noise.num_classes, device=logits.device) == noise.mask
-        logits = logits.masked_fill(is_mask, NEVER)
-    log_f = torch.log_softmax(logits, -1)
+        logits = logits.masked_fill(is_mask, -torch.inf)
+    log_f = torch.log_softmax(logits, -1).clamp(min=NEVER)
     others = log_f.scatter(-1, x[..., None], -torch.inf).logsumexp(-1)
     log_odds = (log_f.gather(-1, x[..., None]).squeeze(-1) - others).double()
-    checks.refuse(lambda: log_odds.isnan(), lambda: "logits contain NaN or infinite values: expected finite numbers")
+    checks.refuse(
+        "logits", log_odds.detach().sum(), torch.isnan, "finite numbers (or -inf for a category that cannot be)"
+    )
     return _belief(x, noise, level, log_odds, log_f)
 
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from usd3 import samplers
-from usd3._checks import Checks, as_bool_mask, require, require_type
+from usd3._checks import Checks, as_bool_mask, as_count, require, require_type
 from usd3._model import Denoiser
 from usd3._random import uniform
 from usd3.belief import Belief, Level, known
 from usd3.mixture import Mixture, Transition, backward_mixture
 from usd3.objectives import LossOutput, LossTerms, Objective, resolve
-from usd3.process import Process, Time, Times
+from usd3.process import Process, Time, Times, column, total
 
 __all__ = ["Diffusion"]
 
@@ -42,7 +42,7 @@ class Diffusion(Process):
         """Draw x_t ~ q(x_t | x_0). Elements where `given` is true stay as they are."""
         checks = Checks(self.validate)
         x_0 = self.data(x_0, checks)
-        given = as_bool_mask(given, x_0.shape, "given")
+        given = as_bool_mask(given, x_0.shape, "given", x_0.device)
         time = self.time(t, x_0, "t", checks)
         checks.raise_first()
         return self._noisy(x_0, time, None if given is None else ~given, generator)
@@ -87,7 +87,7 @@ class Diffusion(Process):
         """g_z = H(f)_z / m_x ~ q_t(z) / q_t(x_t), Prop. 4, (..., K); 1 at z = x_t. Finite also where m_x = 0."""
         model, level, _ = self._at(logits, x_t, t)
         m_x = torch.where(model.clean, 1.0, model.m_x)
-        to_m = torch.where(model.clean, level.lost / level.alpha_bar, model.noised / m_x)
+        to_m = torch.where(model.clean, level.lost / level.alpha_bar.clamp(min=1e-12), model.noised / m_x)
         return _off_diagonal(model, level.alpha_bar / level.lost / m_x, to_m).scatter(-1, model.x[..., None], 1.0)
 
     # ---- losses -------------------------------------------------------------------------------------------------
@@ -129,6 +129,7 @@ class Diffusion(Process):
         weights = resolve(objective, self.continuous)
         checks = Checks(self.validate)
         x_0, given, pad, free = self._masked(x_0, given, pad, checks)
+        require(len(x_0) > 0, "x_0.shape", tuple(x_0.shape), "at least one object")
         if t is None:
             t = self.draw_times(len(x_0), stratified, x_0.device, generator)
         time = self.time(t, x_0, "t", checks, positive=True)
@@ -136,9 +137,9 @@ class Diffusion(Process):
         x_t = self._noisy(x_0, time, free, generator)
         logits = Denoiser(model, self.noise.num_classes, given, pad)(x_t, time)
         terms = self._terms(logits, x_t, x_0, time, None, checks)
-        loss = _sum(weights.combine(terms), free).mean()
+        loss = total(weights.combine(terms, column(self.schedule._beta(time), x_0)), free).mean()
         with torch.no_grad():
-            vlb, ce = (_sum(term.detach(), free).mean() for term in (terms.vlb, terms.ce))
+            vlb, ce = (total(term.detach(), free).mean() for term in (terms.vlb, terms.ce))
         checks.raise_first()
         return LossOutput(loss, self.span * vlb, ce)
 
@@ -183,8 +184,7 @@ class Diffusion(Process):
         x_0, given, pad, free = self._masked(x_0, given, pad, checks)
         checks.raise_early(x_0.device)
         require(num_samples is None or times is None, "num_samples", num_samples, "None where `times` is given")
-        num_samples = (self.num_steps or 128) if num_samples is None else num_samples
-        require(num_samples >= 1, "num_samples", num_samples, "an integer >= 1")
+        num_samples = (self.num_steps or 128) if num_samples is None else as_count(num_samples, "num_samples", 1)
         grid = [1.0] if times is None else self.grid(times)
         denoise = Denoiser(model, self.noise.num_classes, given, pad)
 
@@ -197,17 +197,18 @@ class Diffusion(Process):
             checks.raise_early(x_0.device)
             return found
 
-        nll = _sum(self._prior(x_0, constant(grid[0]), checks), free)
+        nll = total(self._prior(x_0, constant(grid[0]), checks), free)
         checks.raise_early(x_0.device)
-        for t, s in pairwise(grid):
-            nll = nll + _sum(terms(constant(t), constant(s)).vlb, free)
-        if times is None:
+        if times is not None:
+            for t, s in pairwise(grid):
+                nll = nll + total(terms(constant(t), constant(s)).vlb, free)
+        else:
             for i in range(num_samples):
                 u = (i + uniform(x_0.shape[:1], x_0.device, generator)) / num_samples
                 time = self.time(self.spread(u), x_0, "t", Checks(False))
-                nll = nll + self.span / num_samples * _sum(terms(time, None).vlb, free)
+                nll = nll + self.span / num_samples * total(terms(time, None).vlb, free)
             if self.continuous:
-                nll = nll + _sum(terms(constant(self.t_min), None).ce, free)
+                nll = nll + total(terms(constant(self.t_min), None).ce, free)
         checks.raise_first()
         return nll
 
@@ -251,10 +252,9 @@ class Diffusion(Process):
     def _prior(self, x_0: Tensor, time: Tensor, checks: Checks) -> Tensor:
         (left, lost), m_0 = self.level(time, x_0), self.noise.at(x_0)
         if self.noise.has_zeros:
-            message = (
-                "alpha_bar(1) = {:g}: expected 0 where the noise has zeros, as the prior term is infinite otherwise"
+            checks.refuse(
+                "alpha_bar at the last time", left, lambda v: v > 0, "0, as the noise has zeros (infinite prior)"
             )
-            checks.refuse(lambda: left > 0, lambda: message.format(left.max().item()))
         here = left + lost * m_0
         kl = torch.xlogy(here, here) - torch.xlogy(here, m_0) + (1 - m_0) * torch.xlogy(lost, lost)
         return kl.clamp(min=0.0)
@@ -264,7 +264,7 @@ class Diffusion(Process):
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """x_0, the masks in its shape, and which elements are free (None: all)."""
         require_type(isinstance(x_0, Tensor), "x_0", x_0, "an integer tensor")
-        given, pad = (as_bool_mask(m, x_0.shape, n) for m, n in ((given, "given"), (pad, "pad")))
+        given, pad = (as_bool_mask(m, x_0.shape, n, x_0.device) for m, n in ((given, "given"), (pad, "pad")))
         x_0 = self.data(x_0, checks, except_at=pad)
         fixed = [mask for mask in (given, pad) if mask is not None]
         return x_0, given, pad, ~torch.stack(fixed).any(0) if fixed else None
@@ -275,10 +275,3 @@ def _off_diagonal(model: Belief, to_f: Tensor, to_m: Tensor) -> Tensor:
     to_f = torch.where(model.clean, 0.0, to_f)  # f = e_x there
     rates = to_f[..., None] * model.log_f.exp() + to_m[..., None] * model.noise.probs_on(model.x.device)
     return rates.scatter(-1, model.x[..., None], 0.0).to(model.log_f.dtype)
-
-
-def _sum(terms: Tensor, free: Tensor | None) -> Tensor:
-    """Sum over the free elements of each object, (B,)."""
-    if free is not None:
-        terms = torch.where(free, terms, 0.0)
-    return terms.reshape(len(terms), -1).sum(1)

@@ -4,7 +4,6 @@ Forward noising, the posterior, the backward step, the Euler step of the reverse
 in their weights. Paper: "Reparameterization Form for Sampling".
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -75,17 +74,17 @@ class Mixture:
             log_p = torch.logaddexp(log_p, safe_log(self.w_f) + b.log_f_at(x)).to(b.log_f.dtype)
         return torch.where(log_p > NEVER / 2, log_p, -torch.inf)
 
-    def jumps(self) -> Iterator[tuple[str, Tensor]]:
-        """The mass that each branch moves away from x."""
-        yield "m", self.w_m * (1 - self.belief.m_x)
-        if self.w_f is not None:
-            yield "f", self.w_f * self.belief.not_f_x
-        if self.w_0 is not None:
-            yield "0", self.w_0 * (self.belief.x != self.x_0)
+    def jump_masses(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The mass that m, f and x_0 each move away from x."""
+        b = self.belief
+        to_m = self.w_m * (1 - b.m_x)
+        to_f = torch.zeros_like(to_m) if self.w_f is None else self.w_f * b.not_f_x
+        to_0 = torch.zeros_like(to_m) if self.w_0 is None else self.w_0 * (b.x != self.x_0)
+        return to_m, to_f, to_0
 
     def jump_mass(self) -> Tensor:
         """L, the probability of leaving x."""
-        return torch.stack([mass for _, mass in self.jumps()]).sum(0)
+        return torch.stack(self.jump_masses()).sum(0)
 
     def scaled(self, factor: Tensor) -> "Mixture":
         """The same jumps to f and m, `factor` times as likely."""
@@ -100,26 +99,23 @@ class Mixture:
         Where the jump mass exceeds 1 (only an Euler step or a corrector that is too long) it is scaled to 1.
         """
         b = self.belief
+        to_m, to_f, to_0 = self.jump_masses()
         u = uniform(b.x.shape, b.x.device, generator) * self.jump_mass().clamp(min=1.0)
-        drawn, edge = b.x, torch.zeros_like(u)
-        for branch, mass in self.jumps():
-            here = (u >= edge) & (u < edge + mass)
-            edge = edge + mass
-            if branch == "m":
-                drawn = torch.where(here, b.noise.sample_other(b.x, generator), drawn)
-            elif branch == "f":
-                drawn = drawn.masked_scatter(here, self._other_from_f(here, generator))
-            elif self.x_0 is not None:
-                drawn = torch.where(here, self.x_0, drawn)
+        drawn = torch.where(u < to_m, b.noise.sample_other(b.x, generator), b.x)
+        if self.x_0 is not None:
+            drawn = torch.where((u >= to_m + to_f) & (u < to_m + to_f + to_0), self.x_0, drawn)
+        if self.w_f is not None:
+            here = (u >= to_m) & (u < to_m + to_f)
+            drawn = drawn.masked_scatter(here, self._other_from_f(here, generator))
         return drawn
 
     def _other_from_f(self, here: Tensor, generator: torch.Generator | None) -> Tensor:
         """Draw from f restricted to z != x for the elements `here`, a bounded number of rows at a time."""
         b = self.belief
         table, rows = b.log_f.reshape(-1, b.log_f.shape[-1]), here.flatten().nonzero().squeeze(-1)
-        u = uniform(b.x.shape, b.x.device, generator)[here]
+        u = uniform(b.x.shape, b.x.device, generator).flatten()[rows]
         size = max(1, _CELLS // table.shape[-1])
-        chunks = zip(rows.split(size), b.x[here].split(size), u.split(size))
+        chunks = zip(rows.split(size), b.x.flatten()[rows].split(size), u.split(size))
         return torch.cat([categorical(table[row].scatter(-1, x[:, None], -torch.inf), v) for row, x, v in chunks])
 
     def _column(self, weight: Tensor, dtype: torch.dtype) -> Tensor:

@@ -2,7 +2,7 @@
 
 `Uniform` and `Absorbing` are the two everybody knows; `Marginal` is any distribution, shared by all elements
 (probs of shape (K,)) or one for each (probs of shape (..., K)). Zeros are allowed: a category with m_x = 0 is
-never noise, so an element seen there is known to be clean (the support rule, see `usd3.prediction`).
+never noise, so an element seen there is known to be clean (the support rule, see `usd3.belief`).
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from usd3._checks import Checks, as_categories, require, require_type
+from usd3._checks import Checks, as_categories, as_count, as_number, is_integral, require, require_type
 from usd3._random import invert_cdf, uniform
 
 __all__ = ["Absorbing", "Marginal", "Noise", "Uniform"]
@@ -35,7 +35,8 @@ class Noise:
         """m itself, (K,) or (..., K); copied to a device once."""
         key = (device, dtype)
         if key not in self._copies:
-            self._copies[key] = self.probs.to(device=device, dtype=dtype)
+            with torch.inference_mode(False):  # the copy outlives this call
+                self._copies[key] = self.probs.to(device=device, dtype=dtype)
         return self._copies[key]
 
     def at(self, x: Tensor) -> Tensor:
@@ -67,9 +68,13 @@ class Noise:
 
     def _cdf(self, device: torch.device) -> Tensor:
         if device not in self._cdfs:
-            cdf = self.probs.cumsum(-1)
-            self._cdfs[device] = (cdf / cdf[..., -1:]).to(device)
+            with torch.inference_mode(False):
+                cdf = self.probs.cumsum(-1)
+                self._cdfs[device] = (cdf / cdf[..., -1:]).to(device)
         return self._cdfs[device]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_copies": {}, "_cdfs": {}}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.num_classes})"
@@ -79,7 +84,8 @@ class Uniform(Noise):
     """m = 1/K for every category."""
 
     def __init__(self, num_classes: int):
-        super().__init__(torch.full((_number_of_classes(num_classes),), 1 / num_classes, dtype=torch.float64))
+        num_classes = as_count(num_classes, "num_classes", 2)
+        super().__init__(torch.full((num_classes,), 1 / num_classes, dtype=torch.float64))
 
     def at(self, x: Tensor) -> Tensor:
         """1/K everywhere."""
@@ -99,9 +105,8 @@ class Absorbing(Noise):
     """m puts everything on one extra category, the mask. `num_classes` counts the mask; by default it is the last."""
 
     def __init__(self, num_classes: int, mask: int | None = None):
-        num_classes = _number_of_classes(num_classes)
-        mask = num_classes - 1 if mask is None else mask
-        require(0 <= mask < num_classes, "mask", mask, f"a category 0..{num_classes - 1}")
+        num_classes = as_count(num_classes, "num_classes", 2)
+        mask = num_classes - 1 if mask is None else as_count(mask, "mask", 0, num_classes - 1)
         probs = torch.zeros(num_classes, dtype=torch.float64)
         probs[mask] = 1
         super().__init__(probs)
@@ -125,8 +130,8 @@ class Marginal(Noise):
     def __init__(self, probs: Any):
         probs = probs if isinstance(probs, Tensor) else torch.as_tensor(probs, dtype=torch.float64)
         probs = probs.detach().to("cpu", torch.float64)
-        require(probs.dim() >= 1, "probs.shape", tuple(probs.shape), "(K,) or (..., K)")
-        _number_of_classes(probs.shape[-1])
+        shape = tuple(probs.shape)
+        require(probs.numel() > 0 and probs.dim() >= 1 and shape[-1] >= 2, "probs.shape", shape, "(..., K), K >= 2")
         require(bool((probs >= 0).all()), "probs", float(probs.min()), "no negative and no NaN probabilities")
         total = probs.sum(-1, keepdim=True)
         worst = float(total.flatten()[(total - 1).abs().argmax()])
@@ -143,10 +148,10 @@ class Marginal(Noise):
         `per_element` each position gets its own distribution, of shape (..., K).
         """
         x = torch.as_tensor(x)
+        require_type(is_integral(x), "x", x, "an integer array")
         require(x.numel() > 0, "x.shape", tuple(x.shape), "at least one object")
-        require(smoothing >= 0, "smoothing", smoothing, "a number >= 0")
-        require_type(not x.is_floating_point(), "x", x, "an integer array")
-        num_classes = _number_of_classes(int(x.max()) + 1 if num_classes is None else num_classes)
+        smoothing = as_number(smoothing, "smoothing", 0, closed=True)
+        num_classes = as_count(int(x.long().max()) + 1 if num_classes is None else num_classes, "num_classes", 2)
         checks = Checks(enabled=True)
         x = as_categories(x, num_classes, "x", checks)
         checks.raise_first()
@@ -159,9 +164,3 @@ class Marginal(Noise):
             counts = counts.reshape(*x.shape[1:], num_classes)
         counts = counts + smoothing
         return cls(counts / counts.sum(-1, keepdim=True))
-
-
-def _number_of_classes(num_classes: int) -> int:
-    require_type(isinstance(num_classes, int), "num_classes", num_classes, "an integer >= 2")
-    require(num_classes >= 2, "num_classes", num_classes, "an integer >= 2")
-    return num_classes

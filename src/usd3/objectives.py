@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from usd3._checks import require, require_type
+from usd3._checks import as_number, require, require_type
 from usd3.belief import Belief
 from usd3.mixture import Transition, backward_mixture, safe_log
 
@@ -92,8 +92,8 @@ class LossTerms:
 
     vlb   the exact term: KL of the step t -> s, or the integrand of the continuous-time bound (Prop. 6)
     ce    cross entropy, -log f_x0
-    l2    the simplified loss, phi clipped at 1; None in continuous time
-    kl2   the second-order approximation of the KL; None in continuous time
+    l2    the simplified loss, phi clipped at 1; None for the continuous-time integrand
+    kl2   the second-order approximation of the KL; None for the continuous-time integrand
 
     Where m is 0 at x_t the element is known to be clean, and every term is 0.
     """
@@ -131,11 +131,6 @@ class LossTerms:
         cells = torch.where(q > _TINY, gap.square() / (2 * q.clamp(min=_TINY)), gap)
         return torch.where(model.clean, 0.0, cells.sum(-1))
 
-    @property
-    def beta(self) -> Tensor:
-        """beta(t) of each object, (B, 1, ..., 1), in continuous time."""
-        return self._to.noise
-
 
 @dataclass(frozen=True)
 class Objective:
@@ -150,14 +145,15 @@ class Objective:
     def __post_init__(self) -> None:
         weights = (self.vlb, self.ce, self.l2, self.kl2)
         require(min(weights) >= 0 and max(weights) > 0, "weights", weights, "none negative and at least one positive")
-        require(self.max_beta is None or self.max_beta > 0, "max_beta", self.max_beta, "None or a number > 0")
+        if self.max_beta is not None:
+            as_number(self.max_beta, "max_beta", 0)
 
-    def combine(self, terms: LossTerms) -> Tensor:
-        """The weighted sum of the terms, per element."""
+    def combine(self, terms: LossTerms, beta: Tensor) -> Tensor:
+        """The weighted sum of the terms, per element; beta(t) is (B, 1, ..., 1)."""
         names = [name for name in ("vlb", "ce", "l2", "kl2") if getattr(self, name)]
         parts = {name: getattr(self, name) * getattr(terms, name) for name in names}
         if "vlb" in parts and self.max_beta is not None:
-            parts["vlb"] = parts["vlb"] * (self.max_beta / terms.beta).clamp(max=1.0).to(parts["vlb"].dtype)
+            parts["vlb"] = parts["vlb"] * (self.max_beta / beta).clamp(max=1.0).to(parts["vlb"].dtype)
         return torch.stack(list(parts.values())).sum(0)
 
 

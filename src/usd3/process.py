@@ -4,19 +4,20 @@ Inside, a time is float64 in [0, 1], one per object; users write integers 1..T i
 float64, shape (B, 1, ..., 1), and formed without cancellation. Time 0 is clean data, whatever the schedule says.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from usd3._checks import Checks, as_categories, require, require_logits, require_type
+from usd3._checks import Checks, as_categories, as_count, as_number, is_integral, require, require_logits, require_type
 from usd3.belief import Belief, Level, predicted
 from usd3.mixture import Transition
 from usd3.noise import Noise
 from usd3.schedules import Schedule
 
-__all__ = ["Process", "Time", "Times", "column"]
+__all__ = ["Process", "Time", "Times", "column", "flat", "total"]
 
 Time = Tensor | float
 Times = Sequence[float] | Tensor
@@ -36,12 +37,9 @@ class Process:
     ):
         require_type(isinstance(noise, Noise), "noise", noise, "a usd3 noise such as usd3.Uniform(K)")
         require_type(isinstance(schedule, Schedule), "schedule", schedule, "a usd3 schedule such as usd3.Cosine()")
-        if num_steps is not None:
-            require_type(type(num_steps) is int, "num_steps", num_steps, "None or an integer >= 1")
-            require(num_steps >= 1, "num_steps", num_steps, "None or an integer >= 1")
-        require(0 < t_min < 1, "t_min", t_min, "a number in (0, 1)")
-        self.noise, self.schedule, self.num_steps = noise, schedule, num_steps
-        self.t_min, self.validate = t_min, validate
+        self.noise, self.schedule, self.validate = noise, schedule, validate
+        self.num_steps = None if num_steps is None else as_count(num_steps, "num_steps", 1)
+        self.t_min = as_number(t_min, "t_min", 0, 1)
 
     @property
     def continuous(self) -> bool:
@@ -57,43 +55,38 @@ class Process:
 
     def time(self, t: Time, x: Tensor, name: str, checks: Checks, positive: bool = False) -> Tensor:
         """A user's t as float64 (B,) in [0, 1]."""
-        last, kind = self.num_steps or 1, "numbers" if self.continuous else "integers"
-        exact = torch.float64 if isinstance(t, float) else None
-        tensor = t if isinstance(t, Tensor) else torch.tensor(t, dtype=exact, device=x.device)
-        integral = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
-        require_type(integral or (self.continuous and tensor.is_floating_point()), name, t, kind)
+        kind = "numbers" if self.continuous else "integers"
+        require_type(isinstance(t, Tensor | int | float) or hasattr(t, "__float__"), name, t, kind)
+        tensor = t if isinstance(t, Tensor) else torch.tensor(t, dtype=torch.float64 if isinstance(t, float) else None)
+        require_type(is_integral(tensor) or (self.continuous and tensor.is_floating_point()), name, t, kind)
         require(tensor.shape in ((), x.shape[:1]), f"{name}.shape", tuple(tensor.shape), f"() or {tuple(x.shape[:1])}")
-        bad = ~((tensor > 0 if positive else tensor >= 0) & (tensor <= last))
+        steps, last = tensor.to(x.device, torch.float64), self.num_steps or 1
         allowed = f"{kind} in {'(' if positive else '['}0, {last}]"
-        checks.refuse(lambda: bad, lambda: f"{name} = {tensor[bad].flatten()[0].item():g}: expected {allowed}")
-        return (tensor.to(x.device, torch.float64) / last).expand(x.shape[:1])
+        checks.refuse(name, steps, lambda v: ~((v > 0 if positive else v >= 0) & (v <= last)), allowed)
+        return (steps / last).expand(x.shape[:1])
 
     def times(self, t: Time, s: Time, x: Tensor, checks: Checks) -> tuple[Tensor, Tensor]:
         """A user's t and s < t."""
-        time, before, last = self.time(t, x, "t", checks, True), self.time(s, x, "s", checks), self.num_steps or 1
-        bad = before >= time
-        message = "s = {:g}: expected less than t = {:g}"
-        checks.refuse(lambda: bad, lambda: message.format(*(v[bad][0].item() * last for v in (before, time))))
+        time, before = self.time(t, x, "t", checks, positive=True), self.time(s, x, "s", checks)
+        checks.refuse("s", before * (self.num_steps or 1), lambda _: before >= time, "less than t")
         return time, before
 
     def grid(self, times: int | Times) -> list[float]:
         """A sampler's times in [0, 1], from a number of steps or a decreasing grid that ends at 0."""
-        if isinstance(times, int):
-            require(times >= 1, "num_steps", times, "an integer >= 1")
-            if self.num_steps is None:
-                return torch.linspace(1, 0, times + 1, dtype=torch.get_default_dtype()).tolist()
-            require(
-                times <= self.num_steps, "num_steps", times, f"at most the {self.num_steps} steps of this diffusion"
-            )
-            times = torch.linspace(self.num_steps, 0, times + 1, dtype=torch.float64).round().long()
-        values = times.tolist() if isinstance(times, Tensor) else list(times)
         last = self.num_steps or 1
-        require(len(values) >= 2, "times", values, "at least two times")
-        require(values[-1] == 0, "times[-1]", values[-1], "0: the last step ends in clean data")
-        require(0 < values[0] <= last, "times[0]", values[0], f"a time in (0, {last}]")
-        require(all(s < t for t, s in pairwise(values)), "times", values, "a decreasing grid")
-        if not self.continuous:
-            require(all(float(v).is_integer() for v in values), "times", values, "integers in discrete time")
+        if not isinstance(times, int) and hasattr(times, "__len__"):
+            values = [float(v) for v in times]
+        elif self.num_steps is None:  # rounded to the dtype in which a model sees them
+            values = torch.linspace(1, 0, as_count(times, "num_steps", 1) + 1, dtype=torch.get_default_dtype()).tolist()
+        else:
+            count = as_count(times, "num_steps", 1, self.num_steps)
+            values = torch.linspace(self.num_steps, 0, count + 1, dtype=torch.float64).round().tolist()
+        require(len(values) >= 2 and values[-1] == 0, "time grid", values, "at least two times, the last of them 0")
+        require(0 < values[0] <= last, "time grid", values, f"a first time in (0, {last}]")
+        require(all(s < t for t, s in pairwise(values)), "time grid", values, "decreasing times")
+        require(
+            self.continuous or all(v.is_integer() for v in values), "time grid", values, "integers in discrete time"
+        )
         return [v / last for v in values]
 
     def spread(self, u: Tensor) -> Tensor:
@@ -102,7 +95,7 @@ class Process:
         Continuous times are rounded to the default dtype, so that a model sees exactly the time that is meant.
         """
         if self.num_steps is not None:
-            return 1 + (u * self.num_steps).long()
+            return 1 + (u * self.num_steps).long().clamp(max=self.num_steps - 1)
         return (self.t_min + (1 - self.t_min) * u).to(torch.get_default_dtype())
 
     # ---- coefficients -------------------------------------------------------------------------------------------
@@ -139,13 +132,10 @@ class Process:
 
     def data(self, x_0: Tensor, checks: Checks, name: str = "x_0", except_at: Tensor | None = None) -> Tensor:
         """Clean categories: no mask among them."""
-        x_0 = self.categories(x_0, name, checks)
-        mask = self.noise.mask
+        x_0, mask = self.categories(x_0, name, checks), self.noise.mask
         if mask is not None:
-            bad = x_0 == mask if except_at is None else (x_0 == mask) & ~except_at
-            checks.refuse(
-                lambda: bad, lambda: f"{name} contains the mask category {mask}: expected data categories only"
-            )
+            read = True if except_at is None else ~except_at
+            checks.refuse(name, x_0, lambda v: (v == mask) & read, f"data categories, and {mask} is the mask")
         return x_0
 
     def believe(self, logits: Tensor, x_t: Tensor, time: Tensor, checks: Checks) -> Belief:
@@ -157,3 +147,13 @@ class Process:
 def column(value: Tensor, x: Tensor) -> Tensor:
     """(B,) as (B, 1, ..., 1), to go with x."""
     return value.reshape(-1, *[1] * (x.dim() - 1))
+
+
+def flat(x: Tensor) -> Tensor:
+    """(B, N1, ..., Nk) as (B, N1 ... Nk), also where there is nothing."""
+    return x.reshape(len(x), math.prod(x.shape[1:]))
+
+
+def total(terms: Tensor, free: Tensor | None) -> Tensor:
+    """Sum over the free elements of each object, (B,)."""
+    return flat(terms if free is None else torch.where(free, terms, 0.0)).sum(1)

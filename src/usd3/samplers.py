@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from usd3._checks import Checks, as_bool_mask, require, require_type
+from usd3._checks import Checks, as_bool_mask, as_count, as_number, is_integral, require, require_type
 from usd3._model import Denoiser
 from usd3._random import uniform
 from usd3.belief import Belief
 from usd3.mixture import Mixture, backward_mixture, jump_mixture
-from usd3.process import Process, Times, column
+from usd3.process import Process, Times, column, flat
 
 __all__ = ["SAMPLERS", "Corrector", "Run", "Step", "sample"]
 
@@ -26,8 +26,9 @@ _FIRST = 1e-6  # Gillespie starts where this much signal has survived: below it 
 
 @dataclass(frozen=True)
 class Corrector:
-    """MCMC corrector after each of the last `last` steps (None: all): `num_steps` moves of `step_size`.
+    """MCMC corrector: `num_steps` moves of `step_size` after each of the last `last` steps that end before time 0.
 
+    `last=None` corrects after every step. Nothing is corrected at time 0, which is clean data.
     `step_size="auto"` takes, for each object, the step whose largest jump mass is 0.8: the longest that makes sense,
     not the most accurate, since the elements move at the same time.
     """
@@ -37,10 +38,13 @@ class Corrector:
     last: int | None = 20
 
     def __post_init__(self) -> None:
-        require(self.num_steps >= 1, "num_steps", self.num_steps, "an integer >= 1")
-        ok = self.step_size == "auto" if isinstance(self.step_size, str) else self.step_size > 0
-        require(ok, "step_size", self.step_size, 'a number > 0 or "auto"')
-        require(self.last is None or self.last >= 1, "last", self.last, "None or an integer >= 1")
+        as_count(self.num_steps, "num_steps", 1)
+        if isinstance(self.step_size, str):
+            require(self.step_size == "auto", "step_size", self.step_size, 'a number > 0 or "auto"')
+        else:
+            as_number(self.step_size, "step_size", 0)
+        if self.last is not None:
+            as_count(self.last, "last", 1)
 
 
 @dataclass(frozen=True)
@@ -121,8 +125,9 @@ def correct(run: Run, x: Tensor, s: float, corrector: Corrector) -> Tensor:
         belief, rate = run.believe(x, time), run.process.rate_weights(time, x)
         moves = jump_mixture(belief, rate.clean, rate.noise * (1 + belief.noised))  # r + r_hat
         if isinstance(corrector.step_size, str):
-            busiest = torch.where(run.free, moves.jump_mass(), 0.0).reshape(len(x), -1).amax(1)
-            size = column(0.8 / busiest.clamp(min=1e-12), x)
+            mass = flat(torch.where(run.free, moves.jump_mass(), 0.0))
+            busiest = torch.cat([mass, mass.new_full((len(x), 1), 1e-12)], 1).amax(1)
+            size = column(0.8 / busiest, x)
         else:
             size = torch.full_like(rate.noise, corrector.step_size)
         x = run.draw(moves.scaled(size))
@@ -161,7 +166,8 @@ def sample(
     """
     require(sampler in SAMPLERS, "sampler", sampler, f"one of {sorted(SAMPLERS)}")
     require_type(corrector is None or isinstance(corrector, Corrector), "corrector", corrector, "None or a Corrector")
-    grid, size = process.grid(num_steps), torch.Size(shape)
+    require_type(isinstance(shape, Sequence), "shape", shape, "a tuple (B, N1, ..., Nk)")
+    grid, size = process.grid(num_steps), torch.Size([as_count(n, "shape", 0) for n in shape])
     require(len(size) >= 1, "shape", tuple(size), "(B, N1, ..., Nk)")
     process.noise.require_fits(size)
     where = _device(device, given_tokens, model)
@@ -174,7 +180,7 @@ def sample(
     run = Run(process, Denoiser(model, process.noise.num_classes, given, pad), ~fixed, checks, generator)
     for index, (t, s) in enumerate(pairwise(grid)):
         x_s = SAMPLERS[sampler](run, x, t, s)
-        if corrector is not None and s > 0 and (corrector.last is None or index >= len(grid) - 1 - corrector.last):
+        if corrector is not None and s > 0 and (corrector.last is None or index >= len(grid) - 2 - corrector.last):
             x_s = correct(run, x_s, s, corrector)
         if callback is not None:
             callback(Step(index, len(grid) - 1, t, s, x, x_s))
@@ -192,7 +198,7 @@ def _reverse_jumps(run: Run, x: Tensor, t: float, s: float) -> Mixture:
 
 def _thinned_jumps(run: Run, x: Tensor, t: float, s: float) -> Tensor:
     """The reverse chain from t down to s, one candidate per object at a time."""
-    process, elements = run.process, run.free.reshape(len(x), -1)
+    process, elements = run.process, flat(run.free)
     where, end = (torch.logit(process.level(run.time(v), run.time(v)).alpha_bar.clamp(min=_FIRST)) for v in (t, s))
     while True:
         u = uniform((2, len(x)), x.device, run.generator)
@@ -217,19 +223,22 @@ def _start(
     checks: Checks,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """Noise, with the tokens of the fixed elements in place (padding without tokens is category 0)."""
-    tokens = torch.zeros_like(fixed, dtype=torch.long)
+    """Noise, with the tokens of the fixed elements in place (padding without tokens is some data category)."""
+    tokens = torch.full_like(fixed, 1 if process.noise.mask == 0 else 0, dtype=torch.long)
     if given_tokens is None:
         require(given is None, "given_tokens", None, "the tokens of the given elements")
     else:
-        require_type(isinstance(given_tokens, Tensor), "given_tokens", given_tokens, "an integer tensor")
+        is_tokens = isinstance(given_tokens, Tensor) and is_integral(given_tokens)
+        require_type(is_tokens, "given_tokens", given_tokens, "an integer tensor")
         require(
             given_tokens.shape == fixed.shape, "given_tokens.shape", tuple(given_tokens.shape), f"{tuple(fixed.shape)}"
         )
         known = given is not None or pad is not None
         require(known, "given", None, "a mask that says which of given_tokens to keep")
         unread = ~fixed if pad is None else ~fixed | pad
-        tokens = process.data(given_tokens.to(fixed.device).masked_fill(~fixed, 0), checks, "given_tokens", unread)
+        tokens = process.data(
+            given_tokens.to(fixed.device).long().masked_fill(~fixed, 0), checks, "given_tokens", unread
+        )
         checks.raise_early(fixed.device)
     return torch.where(fixed, tokens, process.noise.sample(tokens, generator))
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from usd3._checks import require
+from usd3._checks import Checks, as_count, as_number
 
 __all__ = ["Constant", "Cosine", "Exponential", "Geometric", "Linear", "LogLinear", "Schedule"]
 
@@ -54,11 +54,11 @@ class Schedule(ABC):
 
     def alpha_bar(self, t: Time, s: Time | None = None) -> Tensor:
         """What survives until t, of clean data or of the data at s."""
-        return _evaluate(self._kept, t, s)
+        return _evaluate(self._kept, t, s, at_s=1.0)
 
     def lost(self, t: Time, s: Time | None = None) -> Tensor:
         """1 - alpha_bar(t, s), without cancellation."""
-        return _evaluate(self._lost, t, s)
+        return _evaluate(self._lost, t, s, at_s=0.0)
 
     def beta(self, t: Time) -> Tensor:
         """-d log alpha_bar / dt; infinite at t = 1 where alpha_bar(1) = 0."""
@@ -88,8 +88,8 @@ class Cosine(Schedule):
     _derived = ("_c",)
 
     def __init__(self, a: float = 0.008):
-        require(a >= 0, "a", a, "a number >= 0")
-        self.a, self._c = a, math.pi / 2 / (1 + a)
+        self.a = as_number(a, "a", 0, closed=True)
+        self._c = math.pi / 2 / (1 + a)
         super().__init__()
 
     def _kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
@@ -110,8 +110,7 @@ class LogLinear(Schedule):
     """alpha_bar(t) = 1 - (1 - eps) t: the integrated rate is -log(1 - (1 - eps) t), SEDD's name for it."""
 
     def __init__(self, eps: float = 1e-3):
-        require(0 <= eps < 1, "eps", eps, "a number in [0, 1)")
-        self.eps = eps
+        self.eps = as_number(eps, "eps", 0, 1, closed=True)
         super().__init__()
 
     def _kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
@@ -160,16 +159,13 @@ class Constant(_Integrated):
     """beta(t) = beta: alpha_bar(t) = exp(-beta t)."""
 
     def __init__(self, beta: float):
-        require(beta > 0, "beta", beta, "a number > 0")
-        self._beta_ = beta
+        self._beta_ = as_number(beta, "beta", 0)
         super().__init__()
 
     @classmethod
     def from_rate(cls, rate: float, num_classes: int) -> "Constant":
         """The schedule of the uniform rate matrix `rate (11^T - K I)`: beta = rate K."""
-        require(rate > 0, "rate", rate, "a number > 0")
-        require(num_classes >= 2, "num_classes", num_classes, "an integer >= 2")
-        return cls(rate * num_classes)
+        return cls(as_number(rate, "rate", 0) * as_count(num_classes, "num_classes", 2))
 
     def _sigma(self, t: Tensor, s: Tensor | None) -> Tensor:
         return self._beta_ * (t - _or_0(s, t))
@@ -185,9 +181,7 @@ class Exponential(_Integrated):
     """beta(t) = a b^t log b: alpha_bar(t) = exp(a (1 - b^t))."""
 
     def __init__(self, a: float = 0.5, b: float = 10.0):
-        require(a > 0, "a", a, "a number > 0")
-        require(b > 1, "b", b, "a number > 1")
-        self.a, self.b = a, b
+        self.a, self.b = as_number(a, "a", 0), as_number(b, "b", 1)
         super().__init__()
 
     def _sigma(self, t: Tensor, s: Tensor | None) -> Tensor:
@@ -210,8 +204,8 @@ class Geometric(Exponential):
     _derived = ("a", "b")
 
     def __init__(self, lo: float = 1e-4, hi: float = 20.0, offset: bool = False):
-        require(0 < lo < hi, "lo, hi", (lo, hi), "0 < lo < hi")
-        self.lo, self.hi, self.offset = lo, hi, offset
+        self.hi, self.offset = as_number(hi, "hi", 0), offset
+        self.lo = as_number(lo, "lo", 0, hi)
         super().__init__(lo, hi / lo)
 
     def _sigma(self, t: Tensor, s: Tensor | None) -> Tensor:
@@ -225,15 +219,20 @@ def _or_0(s: Tensor | None, t: Tensor) -> Tensor:
     return torch.zeros_like(t) if s is None else s
 
 
-def _evaluate(formula: Callable[..., Tensor], t: Time, s: Time | None = None, name: str = "t") -> Tensor:
-    """The formula in float64 at times in [0, 1], s <= t; the answer in the dtype of t."""
-    values = [
+def _evaluate(
+    formula: Callable[..., Tensor], t: Time, s: Time | None = None, name: str = "t", at_s: float = math.nan
+) -> Tensor:
+    """The formula in float64 at times in [0, 1], s <= t, with its value at t = s; the answer in the dtype of t."""
+    given = [
         torch.as_tensor(v, dtype=None if isinstance(v, Tensor) else torch.float64) for v in (t, s) if v is not None
     ]
-    dtype = values[0].dtype if values[0].is_floating_point() else torch.float64
-    values = [v.to(torch.float64) for v in values]
-    for value, label in zip(values, (name, "s")):
-        require(bool(((value >= 0) & (value <= 1)).all()), label, value, "numbers in [0, 1]")
-    if s is not None:
-        require(bool((values[1] <= values[0]).all()), "s", s, f"at most t = {t}")
-    return formula(*values).to(dtype)
+    dtype = given[0].dtype if given[0].is_floating_point() else torch.float64
+    time, *before = (v.to(torch.float64) for v in given)
+    checks = Checks(enabled=True)
+    for value, label in zip((time, *before), (name, "s")):
+        checks.refuse(label, value, lambda v: ~((v >= 0) & (v <= 1)), "numbers in [0, 1]")
+    for start in before:
+        checks.refuse("s", start, lambda v: v > time, "at most t")
+    checks.raise_first()
+    answer = formula(time, *before)
+    return (torch.where(time == before[0], at_s, answer) if before else answer).to(dtype)

@@ -17,10 +17,10 @@ from usd3._checks import Checks, require
 from usd3._model import Denoiser
 from usd3._random import uniform
 from usd3.belief import Belief, known
-from usd3.diffusion import Diffusion, _sum
+from usd3.diffusion import Diffusion
 from usd3.mixture import Transition
 from usd3.objectives import LossOutput, cross_entropy, divergence
-from usd3.process import Time
+from usd3.process import Time, flat, total
 
 __all__ = ["auxiliary", "auxiliary_weight", "partial_time_loss", "two_pass_loss", "two_pass_terms"]
 
@@ -31,14 +31,13 @@ def auxiliary(x: Tensor, jumps: Tensor, free: Tensor, generator: torch.Generator
     An object that has nowhere to jump stays.
     """
     rows = _off_diagonal_rows(x, jumps).cumsum(-1)  # (B, ..., K)
-    exits = (rows[..., -1] * free).reshape(len(x), -1).cumsum(-1)  # (B, D)
+    exits = flat(rows[..., -1] * free).cumsum(-1)  # (B, D)
     u = uniform((2, len(x), 1), x.device, generator)
     element = torch.searchsorted(exits, u[0] * exits[:, -1:], right=True).clamp(max=exits.shape[1] - 1)
     row = rows.reshape(len(x), -1, rows.shape[-1]).gather(1, element[..., None].expand(-1, -1, rows.shape[-1]))[:, 0]
     target = torch.searchsorted(row, u[1] * row[:, -1:], right=True)
-    flat = x.reshape(len(x), -1)
-    moved = flat.scatter(1, element, target.clamp(max=rows.shape[-1] - 1))
-    return torch.where(exits[:, -1:] > 0, moved, flat).reshape(x.shape)
+    moved = flat(x).scatter(1, element, target.clamp(max=rows.shape[-1] - 1))
+    return torch.where(exits[:, -1:] > 0, moved, flat(x)).reshape(x.shape)
 
 
 def auxiliary_weight(z: Tensor, q: Tensor, jumps: Tensor, free: Tensor) -> Tensor:
@@ -46,13 +45,13 @@ def auxiliary_weight(z: Tensor, q: Tensor, jumps: Tensor, free: Tensor) -> Tenso
     exits = jumps.sum(-1) - jumps.diagonal(dim1=-2, dim2=-1)  # (..., K)
     exits = exits.expand(*z.shape, -1)
     exit_z = exits.gather(-1, z[..., None])
-    total = _sum(exit_z.squeeze(-1), free).reshape(-1, *[1] * z.dim())
+    all_exits = total(exit_z.squeeze(-1), free).reshape(-1, *[1] * z.dim())
     into_z = jumps.transpose(-1, -2).expand(*z.shape, -1, -1)
     into_z = into_z.gather(-2, z[..., None, None].expand(*z.shape, 1, q.shape[-1])).squeeze(-2)  # S(z | y) for each y
     into_z = into_z.scatter(-1, z[..., None], 0.0)
-    from_y = (total - exit_z + exits).clamp(min=1e-300)
+    from_y = (all_exits - exit_z + exits).clamp(min=1e-300)
     terms = torch.where(into_z > 0, q / q.gather(-1, z[..., None]) * into_z / from_y, 0.0)
-    return _sum(terms.sum(-1), free)
+    return total(terms.sum(-1), free)
 
 
 def two_pass_terms(
@@ -63,8 +62,8 @@ def two_pass_terms(
     At x: sum of h_y over y != x. At z, over M_S(z): sum over y != z of k log(k/h) - k.
     """
     out_x, out_z = (to.clean * b.not_f_x + to.noise * b.noised * (1 - b.m_x) for b in (model_x, model_z))
-    at_z = _sum(divergence(truth_z, model_z, x_0, to) - out_z, free)
-    return _sum(out_x, free) + torch.where(weight > 0, at_z / weight.clamp(min=1e-300), 0.0)
+    at_z = total(divergence(truth_z, model_z, x_0, to) - out_z, free)
+    return total(out_x, free) + torch.where(weight > 0, at_z / weight.clamp(min=1e-300), 0.0)
 
 
 def two_pass_loss(
@@ -102,10 +101,10 @@ def two_pass_loss(
     denoise = Denoiser(model, K, given, pad)
     at_x, at_z = (d.believe(denoise(v, time), v, time, checks) for v in (x_t, z))
     weight = auxiliary_weight(z, d._forward(x_0, time).probs(), jumps, free)
-    weight = weight * (z != x_t).reshape(len(z), -1).any(1)  # an object that could not jump has no auxiliary
+    weight = weight * flat(z != x_t).any(1)  # an object that could not jump has no auxiliary
     truth = known(x_0, z, d.noise, d.level(time, z))
     vlb = two_pass_terms(truth, at_x, at_z, x_0, d.rate_weights(time, x_t), weight, free).mean()
-    entropy = _sum(cross_entropy(at_x, x_0), free).mean()
+    entropy = total(cross_entropy(at_x, x_0), free).mean()
     checks.raise_first()
     return LossOutput(vlb + ce * entropy, d.span * vlb.detach(), entropy.detach())
 
@@ -130,15 +129,15 @@ def partial_time_loss(
     x_0, given, pad, free = d._masked(x_0, given, pad, checks)
     t = d.draw_times(len(x_0), stratified, x_0.device, generator) if t is None else t
     if s is None:
-        u = uniform(x_0.shape[:1], x_0.device, generator) * t
-        s = u.to(torch.get_default_dtype()) if d.continuous else u.long()
+        below = uniform(x_0.shape[:1], x_0.device, generator) * t
+        s = below if d.continuous else below.long()
     time, before = d.times(t, s, x_0, checks)
     checks.raise_early(x_0.device)
     denoise = Denoiser(model, d.noise.num_classes, given, pad)
     x_t, x_s = (d._noisy(x_0, v, free, generator) for v in (time, before))
-    kl = _sum(d._terms(denoise(x_t, time), x_t, x_0, time, before, checks).vlb, free).mean()
+    kl = total(d._terms(denoise(x_t, time), x_t, x_0, time, before, checks).vlb, free).mean()
     at_s = cross_entropy(d.believe(denoise(x_s, before), x_s, before, checks), x_0)
-    ce = torch.where(before > 0, _sum(at_s, free), 0.0).mean()
+    ce = torch.where(before > 0, total(at_s, free), 0.0).mean()
     checks.raise_first()
     return LossOutput(kl + ce, kl.detach(), ce.detach())
 
