@@ -176,6 +176,10 @@ def test_two_pass_loss_trains_and_masks(generator):
         usd3.two_pass_loss(usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), 5), None, torch.zeros(1, 1).long())
     with pytest.raises(ValueError, match=r"jumps\.shape = \(2, 2\): expected \(\.\.\., 3, 3\)"):
         usd3.two_pass_loss(d, lambda x, t: logits, torch.zeros(8, D).long(), jumps=torch.ones(2, 2))
+    with pytest.raises(ValueError, match="jumps contains -1: expected rates >= 0 off the diagonal"):
+        usd3.two_pass_loss(d, lambda x, t: logits, torch.zeros(8, D).long(), jumps=-torch.ones(3, 3))
+    rate_matrix = torch.ones(3, 3) - 3 * torch.eye(3)  # its negative diagonal is not read
+    assert usd3.two_pass_loss(d, lambda x, t: logits, torch.zeros(8, D).long(), jumps=rate_matrix).loss.isfinite()
 
 
 @pytest.mark.parametrize("num_steps", [None, 10])

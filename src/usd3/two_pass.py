@@ -89,12 +89,13 @@ def two_pass_loss(
     free = torch.ones_like(x_0, dtype=torch.bool) if free is None else free
     t = d.draw_times(len(x_0), stratified, x_0.device, generator) if t is None else t
     time = d.time(t, x_0, "t", checks, positive=True)
-    checks.raise_early(x_0.device)
     K = d.noise.num_classes
     if jumps is None:
         jumps = d.noise.probs_on(x_0.device)[..., None, :].expand(*d.noise.probs.shape[:-1], K, K)
     require(jumps.shape[-2:] == (K, K), "jumps.shape", tuple(jumps.shape), f"(..., {K}, {K})")
-    jumps = jumps.to(x_0.device, torch.float64)
+    jumps = jumps.to(x_0.device, torch.float64).masked_fill(torch.eye(K, dtype=torch.bool, device=x_0.device), 0.0)
+    checks.refuse("jumps", jumps, lambda v: ~(v >= 0), "rates >= 0 off the diagonal")
+    checks.raise_early(x_0.device)
 
     x_t = d._noisy(x_0, time, free, generator)
     z = auxiliary(x_t, jumps, free, generator)
