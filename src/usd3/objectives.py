@@ -11,9 +11,11 @@ z = x included, it is KL(q(x_s|x_t,x_0) || p(x_s|x_t)); with rates it is Prop. 6
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from usd3._checks import as_number, require, require_type
 from usd3.belief import Belief
@@ -21,7 +23,7 @@ from usd3.mixture import Transition, backward_mixture, safe_log
 
 __all__ = ["NAMED", "LossOutput", "LossTerms", "Objective", "cross_entropy", "divergence", "resolve"]
 
-_TINY = 1e-30  # a target below this is taken as 0
+_TINY = 1e-25  # a target below this is taken as 0
 
 
 def divergence(truth: Belief, model: Belief, x_0: Tensor, to: Transition) -> Tensor:
@@ -43,30 +45,47 @@ def _cell(k: Tensor, clean: Tensor, log_f: Tensor, rest: Tensor) -> Tensor:
 
 
 def _other_cells(truth: Belief, model: Belief, x_0: Tensor, to: Transition) -> Tensor:
-    """The Bregman terms of all z but x and x_0, in the precision of the logits.
-
-    There k = N c(e_x0) m_z, and h - k = A f_z + N (c(f) - c(e_x0)) m_z is formed without cancellation.
-    """
+    """The Bregman terms of all z but x and x_0, summed in the precision of the logits."""
     dtype = model.log_f.dtype
-    f, m = model.log_f.exp(), model.noise.probs_on(model.x.device, dtype)
-    c_gap = -model.r * _f_gap(truth, model)
+    c_gap = -model.r * _f_gap(truth, model)  # c(f) - c(e_x0)
     weights = (to.clean, to.noise * truth.noised, to.noise * model.noised, to.noise * c_gap)
-    A, N_k, N_h, N_gap = (w.to(dtype)[..., None] for w in weights)
-    k, gap = N_k * m, A * f + N_gap * m
-    safe_k = k.clamp(min=_TINY)
-    u, ratio = gap / safe_k, (A * f + N_h * m) / safe_k
-    close = u.abs() < 0.5
-    log_ratio = torch.where(close, torch.log1p(torch.where(close, u, 0.0)), ratio.clamp(min=_TINY).log())
-    terms = torch.where(k > _TINY, k * _minus_log(u, log_ratio), gap)
-    return terms.scatter(-1, model.x[..., None], 0.0).scatter(-1, x_0[..., None], 0.0).sum(-1).double()
+    A, N_k, N_h, N_gap = (w.expand(x_0.shape).to(dtype)[..., None] for w in weights)
+    m = model.noise.probs_on(model.x.device, dtype)
+    skip = torch.stack([model.x, x_0], -1)
+    terms: Tensor = _BregmanSum.apply(model.log_f.exp(), N_h, N_gap.detach(), A, N_k, m, skip)
+    return terms.double()
 
 
-def _minus_log(u: Tensor, log1p_u: Tensor) -> Tensor:
-    """u - log(1 + u), by its series where the two cancel."""
-    tiny = u.abs() < 0.02
-    v = torch.where(tiny, u, 0.0)
-    series = v * v * (1 / 2 - v * (1 / 3 - v * (1 / 4 - v * (1 / 5 - v / 6))))
-    return torch.where(tiny, series, u - log1p_u)
+class _BregmanSum(torch.autograd.Function):
+    """Sum of k log(k/h) - k + h over z not in `skip`, for k = N_k m and h = A f + N_h m.
+
+    h - k = A f + N_gap m is formed without cancellation. The derivative with respect to h is 1 - k/h: writing it down
+    saves autograd a dozen tensors of size (..., K).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, f: Tensor, N_h: Tensor, N_gap: Tensor, A: Tensor, N_k: Tensor, m: Tensor, skip: Tensor
+    ) -> Tensor:
+        k = N_k * m
+        possible, safe_k = k > _TINY, k.clamp(min=_TINY)
+        gap = A * f
+        ratio = ((gap + N_h * m) / safe_k).clamp(min=_TINY)
+        u = gap.add_(N_gap * m) / safe_k  # ratio = 1 + u
+        size = u.abs()
+        series = u * u * (1 / 2 - u * (1 / 3 - u / 4))  # of u - log(1 + u), where the two cancel
+        rest = u - torch.where(size < 0.5, torch.log1p(u), ratio.log())
+        cells = torch.where(possible, k * torch.where(size < torch.finfo(u.dtype).eps ** 0.25, series, rest), gap)
+        slope = torch.where(possible, u / ratio, 1.0).scatter_(-1, skip, 0.0)
+        ctx.save_for_backward(slope, A, m)
+        return cells.scatter_(-1, skip, 0.0).sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        slope, A, m = ctx.saved_tensors
+        grad = grad[..., None]
+        return grad * A * slope, grad * (slope * m).sum(-1, keepdim=True), None, None, None, None, None
 
 
 def _f_gap(truth: Belief, model: Belief) -> Tensor:
