@@ -1,6 +1,6 @@
-"""Learn a known distribution over 32 x 32 objects and compare exactly: no test set, no sampling noise.
+"""Learn a known distribution over pairs of 32 categories and compare exactly: no test set, no sampling noise.
 
-An object is a pair of categories, so it can be drawn as a point of a picture, and every quantity can be enumerated:
+A pair can be drawn as a point of a picture, and every quantity can be enumerated:
 the distribution the sampler really draws from, its cross entropy, and the bound that training minimises.
 
     python examples/toy.py --out toy.png
@@ -124,10 +124,10 @@ def main() -> None:
 
     figure, axes = plt.subplots(1, 3, figsize=(10, 3.8), layout="constrained")
     drawn = d.sample(model, (4000, 2), args.sampling_steps, generator=torch.Generator().manual_seed(args.seed))
-    samples = torch.bincount(drawn[:, 0] * K + drawn[:, 1], minlength=K * K).reshape(K, K)
+    samples = torch.bincount(drawn[:, 0] * K + drawn[:, 1], minlength=K * K).reshape(K, K) / len(drawn)
     titles = ("true", f"learned, total variation {distance:.3f}", "4000 samples")
     for axis, title, image in zip(axes, titles, (truth, learned, samples)):
-        axis.imshow(image.numpy(), cmap="magma", vmax=None if image is samples else float(truth.max()))
+        axis.imshow(image.numpy(), cmap="magma", vmax=float(truth.max()))
         axis.set(title=title, xticks=[], yticks=[], xlabel="second category")
     axes[0].set_ylabel("first category")
     out = free_name(Path(args.out))

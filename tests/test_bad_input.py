@@ -28,12 +28,12 @@ CASES = {
     "mask in data": (
         lambda: A.loss(MODEL, X),
         ValueError,
-        "x_0 contains 3: expected data categories, and 3 is the mask",
+        r"x_0 contains 3: expected data categories \(3 is the mask, which num_classes counts\)",
     ),
     "mask in given tokens": (
         lambda: A.sample(MODEL, (2, 3), 3, given=ONE.flip(0), given_tokens=torch.full((2, 3), 3)),
         ValueError,
-        "given_tokens contains 3: expected data categories, and 3 is the mask",
+        r"given_tokens contains 3: expected data categories \(3 is the mask",
     ),
     # times
     "t > 1": (lambda: C.q_sample(X, 1.5), ValueError, r"t contains 1\.5: expected numbers in \[0, 1\]"),
@@ -54,7 +54,7 @@ CASES = {
         ValueError,
         r"t contains 11: expected integers in \[0, 10\]",
     ),
-    "half a step": (lambda: T.q_sample(X, 0.5), TypeError, "t is a float: expected integers"),
+    "half a step": (lambda: T.q_sample(X, 0.5), TypeError, r"t is a float: expected integers in \[0, 10\]"),
     "float steps": (
         lambda: T.q_sample(X, torch.tensor([1.0, 2.0])),
         TypeError,
@@ -121,7 +121,7 @@ CASES = {
     "tokens shape": (
         lambda: C.sample(MODEL, (2, 3), 2, given=ONE, given_tokens=X[:, :2]),
         ValueError,
-        r"given_tokens\.shape = \(2, 2\): expected \(2, 3\)",
+        r"given_tokens\.shape = \(2, 2\): expected a shape that broadcasts to \(2, 3\)",
     ),
     "tokens range": (
         lambda: C.sample(MODEL, (2, 3), 2, given=ONE, given_tokens=X + 7),
@@ -131,6 +131,12 @@ CASES = {
     # the rest
     "noise": (lambda: usd3.Diffusion(5, usd3.Cosine()), TypeError, "noise is a int: expected a usd3 noise"),
     "schedule": (lambda: usd3.Diffusion(usd3.Uniform(3), "cosine"), TypeError, "schedule is a str: expected a usd3"),
+    "a class": (
+        lambda: usd3.Diffusion(usd3.Uniform(3), usd3.Cosine),
+        TypeError,
+        "schedule is the class Cosine: expected",
+    ),
+    "an array": (lambda: C.loss(MODEL, X.numpy()), TypeError, "x_0 is a ndarray: expected an integer tensor"),
     "num_steps": (
         lambda: usd3.Diffusion(usd3.Uniform(3), usd3.Cosine(), 0),
         ValueError,

@@ -115,6 +115,16 @@ def test_bad_arguments_are_named(call, error, message):
         call()
 
 
+def test_a_noise_of_ones_own_is_checked_like_any_other():
+    class Half(usd3.Noise):
+        def __init__(self):
+            super().__init__([0.5, 0.5])
+
+    assert Half().num_classes == 2
+    with pytest.raises(ValueError, match=r"probs\.sum\(-1\) = 6\.0: expected 1"):
+        usd3.Noise([1, 2, 3])
+
+
 def test_numpy_integers_count_and_every_integer_dtype_is_data():
     assert usd3.Uniform(np.int64(4)).num_classes == 4
     assert usd3.Absorbing(np.int32(4), mask=np.int8(0)).mask == 0

@@ -313,3 +313,17 @@ def test_a_generator_makes_the_loss_reproducible():
     x_0 = torch.zeros(9, D, dtype=torch.long)
     a, b = (d.loss(model, x_0, generator=torch.Generator().manual_seed(3)).loss for _ in range(2))
     assert torch.equal(a, b)
+
+
+def test_the_minimum_of_the_second_order_kl_is_not_the_right_model():
+    """Errata 9: over x_0 ~ (0.9, 0.1), the posterior mean has a lower VLB and a higher kl2 than some other f."""
+    d, x_t = usd3.Diffusion(usd3.Uniform(2), usd3.Cosine(), T), torch.zeros(2, 1, dtype=torch.long)
+    x_0, w = torch.tensor([[0], [1]]), torch.tensor([[0.9], [0.1]]).double()
+    values = {}
+    for p in (0.9, 0.99):
+        logits = torch.tensor([p, 1 - p]).double().log().expand(2, 1, 2)
+        terms = d.loss_terms(logits, x_t, x_0, 2)
+        values[p] = [float((w * term).sum()) for term in (terms.vlb, terms.l2, terms.kl2)]
+    assert values[0.9][0] < values[0.99][0]
+    assert values[0.9][1] < values[0.99][1]
+    assert values[0.9][2] > values[0.99][2]

@@ -124,6 +124,36 @@ def test_geometric_without_offset_is_exponential():
     torch.testing.assert_close(usd3.Geometric(1e-3, 5).alpha_bar(t), usd3.Exponential(1e-3, 5e3).alpha_bar(t))
 
 
+class Square(usd3.Schedule):
+    """alpha_bar(t) = 1 - t^2, with one formula to be broken by a subclass."""
+
+    def _kept(self, t, s=None):
+        return (1 - t * t) / (1 if s is None else 1 - s * s)
+
+    def _lost(self, t, s=None):
+        return t * t if s is None else (t - s) * (t + s) / (1 - s * s)
+
+    def _decay(self, t):
+        return 2 * t
+
+    def _time(self, alpha_bar):
+        return (1 - alpha_bar).sqrt()
+
+
+def test_a_schedule_of_ones_own_works_and_inconsistent_formulas_are_refused():
+    d = usd3.Diffusion(usd3.Uniform(4), Square())
+    assert d.loss(lambda x, t: torch.zeros(*x.shape, 4), torch.zeros(3, 2, dtype=torch.long)).loss.isfinite()
+    broken = {
+        "_kept": lambda self, t, s=None: 1 - t * t,  # forgets s
+        "_lost": lambda self, t, s=None: t,
+        "_decay": lambda self, t: t,
+        "_time": lambda self, alpha_bar: alpha_bar,
+    }
+    for name, formula in broken.items():
+        with pytest.raises(ValueError, match=rf"Broken\.{name}.* = .*: expected .*, as _kept\(t\) implies"):
+            type("Broken", (Square,), {name: formula})()
+
+
 def test_signal_left_at_the_end_warns_once_with_the_value():
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

@@ -143,8 +143,11 @@ def test_two_pass_loss_estimates_the_one_pass_loss(noise, generator):
     x_0 = torch.tensor([[0, 1]]).expand(2000, D)
     t = torch.linspace(0.1, 0.9, 2000)
     one = torch.stack([d.loss(model, x_0, "vlb", t=t, generator=generator).vlb for _ in range(60)]).double()
-    two = torch.stack([usd3.two_pass_loss(d, model, x_0, t=t, generator=generator).vlb for _ in range(60)])
+    outs = [usd3.two_pass_loss(d, model, x_0, ce=0.5, t=t, generator=generator) for _ in range(60)]
+    two = torch.stack([out.vlb for out in outs])
     assert abs(one.mean() - two.mean()) < 5 * (one.var() / 60 + two.var() / 60).sqrt()
+    for out in outs:
+        torch.testing.assert_close(out.loss, out.vlb / (1 - d.t_min) + 0.5 * out.ce)
 
 
 def test_partial_times_stay_apart_at_the_edge_of_the_uniforms(monkeypatch):

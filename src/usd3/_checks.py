@@ -34,8 +34,12 @@ def require(condition: bool, name: str, value: Any, expected: str) -> None:
 def require_type(condition: bool, name: str, value: Any, expected: str) -> None:
     """Raise a TypeError about argument `name` unless the condition holds."""
     if not condition:
-        seen = f"{value.dtype} tensor" if isinstance(value, Tensor) else type(value).__name__
-        raise TypeError(f"{name} is a {seen}: expected {expected}")
+        seen = f"a {type(value).__name__}"
+        if isinstance(value, Tensor):
+            seen = f"a {value.dtype} tensor"
+        elif isinstance(value, type):
+            seen = f"the class {value.__name__}"
+        raise TypeError(f"{name} is {seen}: expected {expected}")
 
 
 def as_count(value: Any, name: str, least: int, most: int | None = None) -> int:
@@ -97,7 +101,8 @@ def as_categories(x: Tensor, num_classes: int, name: str, checks: Checks) -> Ten
 
     Bad values are clamped, so that no index runs out of range before the checks are asked.
     """
-    require_type(isinstance(x, Tensor) and is_integral(x), name, x, "an integer tensor")
+    is_tensor = isinstance(x, Tensor) and is_integral(x)
+    require_type(is_tensor, name, x, "an integer tensor (torch.as_tensor makes one of an array)")
     require(x.dim() >= 1, f"{name}.shape", tuple(x.shape), "(B, N1, ..., Nk)")
     x = x.long()
     checks.refuse(name, x, lambda v: (v < 0) | (v >= num_classes), f"categories 0..{num_classes - 1}")
@@ -114,12 +119,16 @@ def as_bool_mask(mask: Tensor | None, shape: torch.Size, name: str, device: torc
     if mask is None:
         return None
     require_type(isinstance(mask, Tensor) and mask.dtype == torch.bool, name, mask, "a boolean tensor")
+    return expanded(mask.to(device), shape, name)
+
+
+def expanded(x: Tensor, shape: torch.Size, name: str) -> Tensor:
+    """`x` broadcast to `shape`."""
     try:
-        return mask.to(device).expand(shape)
+        return x.expand(shape)
     except RuntimeError:
-        raise ValueError(
-            f"{name}.shape = {tuple(mask.shape)}: expected a shape that broadcasts to {tuple(shape)}"
-        ) from None
+        seen = tuple(x.shape)
+        raise ValueError(f"{name}.shape = {seen}: expected a shape that broadcasts to {tuple(shape)}") from None
 
 
 def require_logits(logits: Tensor, x: Tensor, num_classes: int, name: str) -> None:

@@ -252,9 +252,8 @@ class Diffusion(Process):
     def _prior(self, x_0: Tensor, time: Tensor, checks: Checks) -> Tensor:
         (left, lost), m_0 = self.level(time, x_0), self.noise.at(x_0)
         if self.noise.has_zeros:
-            checks.refuse(
-                "alpha_bar at the last time", left, lambda v: v > 0, "0, as the noise has zeros (infinite prior)"
-            )
+            expected = "0, as the prior is infinite where the noise has zeros (Cosine and Linear end at 0)"
+            checks.refuse("alpha_bar at the last time", left, lambda v: v > 0, expected)
         here = left + lost * m_0
         kl = torch.xlogy(here, here) - torch.xlogy(here, m_0) + (1 - m_0) * torch.xlogy(lost, lost)
         return kl.clamp(min=0.0)

@@ -17,16 +17,24 @@ __all__ = ["Absorbing", "Marginal", "Noise", "Uniform"]
 
 
 class Noise:
-    """Base class: a stationary distribution held as float64 `probs` of shape (K,) or (..., K).
+    """Base class: a stationary distribution, `probs` of shape (K,) or (..., K), float64.
 
-    `mask` is the category that no data can have, or None.
+    They may miss 1 by 1e-4 and are renormalised. `mask` is the category that no data can have, or None.
     """
 
     mask: int | None = None
 
-    def __init__(self, probs: Tensor):
-        self.probs = probs
-        self.num_classes: int = probs.shape[-1]
+    def __init__(self, probs: Any):
+        probs = probs if isinstance(probs, Tensor) else torch.as_tensor(probs, dtype=torch.float64)
+        probs = probs.detach().to("cpu", torch.float64)
+        shape = tuple(probs.shape)
+        require(probs.numel() > 0 and probs.dim() >= 1 and shape[-1] >= 2, "probs.shape", shape, "(..., K), K >= 2")
+        require(bool((probs >= 0).all()), "probs", float(probs.min()), "no negative and no NaN probabilities")
+        total = probs.sum(-1, keepdim=True)
+        worst = float(total.flatten()[(total - 1).abs().argmax()])
+        require(abs(worst - 1) <= 1e-4, "probs.sum(-1)", worst, "1 within 1e-4 (Marginal.from_data counts data)")
+        self.probs = probs / total
+        self.num_classes: int = shape[-1]
         self.has_zeros = bool((probs == 0).any())
         self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
         self._cdfs: dict[torch.device, Tensor] = {}
@@ -126,17 +134,6 @@ class Absorbing(Noise):
 
 class Marginal(Noise):
     """Any distribution, shared, `probs` (K,), or one for each element, `probs` (..., K)."""
-
-    def __init__(self, probs: Any):
-        probs = probs if isinstance(probs, Tensor) else torch.as_tensor(probs, dtype=torch.float64)
-        probs = probs.detach().to("cpu", torch.float64)
-        shape = tuple(probs.shape)
-        require(probs.numel() > 0 and probs.dim() >= 1 and shape[-1] >= 2, "probs.shape", shape, "(..., K), K >= 2")
-        require(bool((probs >= 0).all()), "probs", float(probs.min()), "no negative and no NaN probabilities")
-        total = probs.sum(-1, keepdim=True)
-        worst = float(total.flatten()[(total - 1).abs().argmax()])
-        require(abs(worst - 1) <= 1e-4, "probs.sum(-1)", worst, "1 within 1e-4")
-        super().__init__(probs / total)
 
     @classmethod
     def from_data(

@@ -153,7 +153,11 @@ class LossTerms:
 
 @dataclass(frozen=True)
 class Objective:
-    """A training loss: weights of the terms at one sampled time. `max_beta` clips the rate of the continuous VLB."""
+    """A training loss: weights of the terms at one sampled time. `max_beta` clips the rate of the continuous VLB.
+
+    `kl2` approximates the KL near the truth only. Its minimum is the harmonic mean of the posteriors over x_0, not
+    their mean, so alone it does not lead to the right model.
+    """
 
     vlb: float = 0.0
     ce: float = 0.0

@@ -55,13 +55,13 @@ class Process:
 
     def time(self, t: Time, x: Tensor, name: str, checks: Checks, positive: bool = False) -> Tensor:
         """A user's t as float64 (B,) in [0, 1]."""
-        kind = "numbers" if self.continuous else "integers"
-        require_type(isinstance(t, Tensor | int | float) or hasattr(t, "__float__"), name, t, kind)
+        last = self.num_steps or 1
+        allowed = f"{'numbers' if self.continuous else 'integers'} in {'(' if positive else '['}0, {last}]"
+        require_type(isinstance(t, Tensor | int | float) or hasattr(t, "__float__"), name, t, allowed)
         tensor = t if isinstance(t, Tensor) else torch.tensor(t, dtype=torch.float64 if isinstance(t, float) else None)
-        require_type(is_integral(tensor) or (self.continuous and tensor.is_floating_point()), name, t, kind)
+        require_type(is_integral(tensor) or (self.continuous and tensor.is_floating_point()), name, t, allowed)
         require(tensor.shape in ((), x.shape[:1]), f"{name}.shape", tuple(tensor.shape), f"() or {tuple(x.shape[:1])}")
-        steps, last = tensor.to(x.device, torch.float64), self.num_steps or 1
-        allowed = f"{kind} in {'(' if positive else '['}0, {last}]"
+        steps = tensor.to(x.device, torch.float64)
         checks.refuse(name, steps, lambda v: ~((v > 0 if positive else v >= 0) & (v <= last)), allowed)
         return (steps / last).expand(x.shape[:1])
 
@@ -81,9 +81,9 @@ class Process:
         else:
             count = as_count(times, "num_steps", 1, self.num_steps)
             values = torch.linspace(self.num_steps, 0, count + 1, dtype=torch.float64).round().tolist()
+        require(all(s < t for t, s in pairwise(values)), "time grid", values, "decreasing times")
         require(len(values) >= 2 and values[-1] == 0, "time grid", values, "at least two times, the last of them 0")
         require(0 < values[0] <= last, "time grid", values, f"a first time in (0, {last}]")
-        require(all(s < t for t, s in pairwise(values)), "time grid", values, "decreasing times")
         require(
             self.continuous or all(v.is_integer() for v in values), "time grid", values, "integers in discrete time"
         )
@@ -135,7 +135,12 @@ class Process:
         x_0, mask = self.categories(x_0, name, checks), self.noise.mask
         if mask is not None:
             read = True if except_at is None else ~except_at
-            checks.refuse(name, x_0, lambda v: (v == mask) & read, f"data categories, and {mask} is the mask")
+            checks.refuse(
+                name,
+                x_0,
+                lambda v: (v == mask) & read,
+                f"data categories ({mask} is the mask, which num_classes counts)",
+            )
         return x_0
 
     def believe(self, logits: Tensor, x_t: Tensor, time: Tensor, checks: Checks) -> Belief:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from usd3._checks import Checks, as_bool_mask, as_count, as_number, is_integral, require, require_type
+from usd3._checks import Checks, as_bool_mask, as_count, as_number, expanded, is_integral, require, require_type
 from usd3._model import Denoiser
 from usd3._random import uniform
 from usd3.belief import Belief
@@ -29,8 +29,9 @@ class Corrector:
     """MCMC corrector: `num_steps` moves of `step_size` after each of the last `last` steps that end before time 0.
 
     `last=None` corrects after every step. Nothing is corrected at time 0, which is clean data.
-    `step_size="auto"` takes, for each object, the step whose largest jump mass is 0.8: the longest that makes sense,
-    not the most accurate, since the elements move at the same time.
+    `step_size="auto"` takes, for each object, the step whose largest jump mass is 0.8. That is the longest step that
+    makes sense, and often too long: all elements move at once, each as if the others stood still. Compare with small
+    fixed steps before you trust it.
     """
 
     num_steps: int = 5
@@ -160,9 +161,9 @@ def sample(
     """Draw objects of `shape` (B, N1, ..., Nk) from noise, Algorithm 2; int64.
 
     `num_steps` is a number of steps or a decreasing grid of times that ends at 0. Where `given` is true the elements
-    are those of `given_tokens`; `pad` elements are fixed too. `sampler` is "exact" (the paper's), or "euler",
-    "tau_leaping", "gillespie" for comparison. `callback` sees every `Step`. A model is used as it is: call its
-    `eval()` first.
+    are those of `given_tokens`; `pad` elements are fixed too; all three broadcast to `shape`. `sampler` is "exact" (the
+    paper's), or "euler", "tau_leaping", "gillespie" for comparison. `callback` sees every `Step`. A model is used as
+    it is: call its `eval()` first.
     """
     require(sampler in SAMPLERS, "sampler", sampler, f"one of {sorted(SAMPLERS)}")
     require_type(corrector is None or isinstance(corrector, Corrector), "corrector", corrector, "None or a Corrector")
@@ -230,15 +231,10 @@ def _start(
     else:
         is_tokens = isinstance(given_tokens, Tensor) and is_integral(given_tokens)
         require_type(is_tokens, "given_tokens", given_tokens, "an integer tensor")
-        require(
-            given_tokens.shape == fixed.shape, "given_tokens.shape", tuple(given_tokens.shape), f"{tuple(fixed.shape)}"
-        )
         known = given is not None or pad is not None
         require(known, "given", None, "a mask that says which of given_tokens to keep")
-        unread = ~fixed if pad is None else ~fixed | pad
-        tokens = process.data(
-            given_tokens.to(fixed.device).long().masked_fill(~fixed, 0), checks, "given_tokens", unread
-        )
+        tokens = expanded(given_tokens.to(fixed.device).long(), fixed.shape, "given_tokens").masked_fill(~fixed, 0)
+        tokens = process.data(tokens, checks, "given_tokens", except_at=~fixed if pad is None else ~fixed | pad)
         checks.raise_early(fixed.device)
     return torch.where(fixed, tokens, process.noise.sample(tokens, generator))
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from usd3._checks import Checks, as_count, as_number
+from usd3._checks import Checks, as_count, as_number, require
 
 __all__ = ["Constant", "Cosine", "Exponential", "Geometric", "Linear", "LogLinear", "Schedule"]
 
@@ -25,9 +25,14 @@ Time = Tensor | float
 
 
 class Schedule(ABC):
-    """Base class. A subclass gives the formulas `_kept`, `_lost`, `_decay` and `_time`."""
+    """Base class. A schedule of your own gives four formulas on float64 tensors and then calls `super().__init__()`:
+
+    `_kept(t, s)` is alpha_bar(t, s), `_lost(t, s)` is 1 - alpha_bar(t, s), both from clean data where s is None;
+    `_decay(t)` is -d alpha_bar / dt; `_time(alpha_bar)` is the inverse. They are checked against each other.
+    """
 
     def __init__(self) -> None:
+        self._require_consistency()
         left = float(self.alpha_bar(1.0))
         if left > 0.05:
             warnings.warn(
@@ -35,6 +40,22 @@ class Schedule(ABC):
                 "from pure noise, and the forward process does not end there.",
                 UserWarning,
                 stacklevel=3,
+            )
+
+    def _require_consistency(self) -> None:
+        t, h = torch.tensor([0.3, 0.6, 0.9], dtype=torch.float64), 1e-6
+        kept, s = self._kept(t), t / 2
+        seen = {  # formula: (what it says, what `_kept(t)` implies)
+            "_kept(t, s)": (self._kept(t, s) * self._kept(s), kept),
+            "_lost(t)": (self._lost(t), 1 - kept),
+            "_lost(t, s)": (self._lost(t, s), 1 - self._kept(t, s)),
+            "_decay(t)": (self._decay(t), (self._kept(t - h) - self._kept(t + h)) / (2 * h)),
+            "_time": (torch.where(kept > 1e-12, self._time(kept), t), t),
+        }
+        for name, (value, implied) in seen.items():
+            consistent = torch.allclose(value, implied, rtol=1e-4, atol=1e-7)
+            require(
+                consistent, f"{type(self).__name__}.{name}", value.tolist(), f"{implied.tolist()}, as _kept(t) implies"
             )
 
     @abstractmethod
