@@ -173,7 +173,7 @@ def exact_model(joint, schedule, dtype=torch.float64):
 
 @pytest.mark.parametrize("steps", [1, 3, 20])
 def test_discrete_bound_with_the_exact_denoiser_is_the_log_likelihood_of_one_element(noise, steps):
-    """DESIGN section 1: for one element the sum of all L_t equals -log w(x_0), for any number of steps."""
+    """For one element the sum of all L_t equals -log w(x_0), for any number of steps."""
     noise, ms = noise
     noise, ms = usd3.Marginal(noise.probs[:1]) if noise.probs.dim() == 2 else noise, ms[:1]
     d = usd3.Diffusion(noise, usd3.Cosine(), steps)

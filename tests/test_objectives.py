@@ -117,7 +117,7 @@ def test_second_order_kl_has_its_half(case):
 
 
 def test_second_order_kl_approaches_the_kl_near_the_truth():
-    """BASELINES 0.1.1: the paper's expansion lacks the 1/2."""
+    """The paper's expansion lacks the 1/2 (docs/equations.md, errata 1)."""
     noise = usd3.Marginal([0.1, 0.2, 0.3, 0.4])
     d = usd3.Diffusion(noise, usd3.Cosine(), T)
     x_0, x_t = torch.tensor([[0, 2, 1]]), torch.tensor([[0, 1, 1]])

@@ -297,7 +297,7 @@ def test_the_corrector_acts_only_on_the_last_steps_and_at_the_time_reached():
 
 
 def test_the_corrector_looks_at_the_current_state():
-    """Evaluated once at the first state, as the released code does, the chain would drift (BASELINES 0.2.5)."""
+    """Evaluated once at the first state, as the released code does, the chain would drift (docs/equations.md)."""
     d = usd3.Diffusion(usd3.Uniform(4), usd3.Linear())
     seen = []
 
