@@ -76,8 +76,8 @@ def enumerate_sampler(d: usd3.Diffusion, model: nn.Module, truth: Tensor, times:
     """The distribution (K, K) that `d.sample(model, ..., times)` draws from, and its bound, by enumeration."""
     m = d.noise.probs
     drawn = torch.outer(m, m)
-    bound = float((truth.sum(1) * d.prior(torch.arange(K)[:, None], times[0])[:, 0]).sum())
-    bound += float((truth.sum(0) * d.prior(torch.arange(K)[:, None], times[0])[:, 0]).sum())
+    prior = d.prior(torch.arange(K)[:, None], times[0])[:, 0]  # of each clean category
+    bound = float(((truth.sum(0) + truth.sum(1)) * prior).sum())
     x_t = STATES.repeat_interleave(K, 0)  # every object with every clean category of one element
     x_0 = torch.arange(K).repeat(K * K)[:, None].expand(-1, 2)
     for t, s in pairwise(times):

@@ -175,6 +175,12 @@ CASES = {
     "shape a number": (lambda: C.sample(MODEL, 3, 2), TypeError, "shape is a int: expected a tuple"),
     "shape negative": (lambda: C.sample(MODEL, (-3, 2), 2), ValueError, "shape = -3: expected an integer >= 0"),
     "no objects": (lambda: C.loss(MODEL, X[:0]), ValueError, r"x_0\.shape = \(0, 3\): expected at least one object"),
+    "no objects for two passes": (
+        lambda: usd3.two_pass_loss(C, MODEL, X[:0]),
+        ValueError,
+        "expected at least one object",
+    ),
+    "no objects in part": (lambda: usd3.partial_time_loss(C, MODEL, X[:0]), ValueError, "expected at least one object"),
     "no shape": (lambda: C.sample(MODEL, (), 2), ValueError, r"shape = \(\): expected \(B, N1"),
     "elements and noise": (
         lambda: usd3.Diffusion(usd3.Marginal(torch.full((5, 4), 0.25)), usd3.Cosine()).loss(MODEL, X),

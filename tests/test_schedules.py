@@ -171,7 +171,7 @@ def test_repr_shows_how_to_build_it():
     assert repr(usd3.Cosine()) == "Cosine(a=0.008)"
     assert repr(usd3.Linear()) == "Linear()"
     assert repr(usd3.Constant(5.0)) == "Constant(beta=5.0)"
-    assert repr(usd3.Geometric(0.1, 5.0)) == "Geometric(hi=5.0, offset=False, lo=0.1)"
+    assert repr(usd3.Geometric(0.1, 5.0)) == "Geometric(lo=0.1, hi=5.0, offset=False)"
 
 
 @pytest.mark.parametrize(

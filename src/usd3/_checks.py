@@ -18,6 +18,8 @@ __all__ = [
     "as_categories",
     "as_count",
     "as_number",
+    "expanded",
+    "is_integral",
     "require",
     "require_logits",
     "require_type",

@@ -18,7 +18,8 @@ from usd3._random import uniform
 from usd3.belief import Belief, Level, known
 from usd3.mixture import Mixture, Transition, backward_mixture
 from usd3.objectives import LossOutput, LossTerms, Objective, resolve
-from usd3.process import Process, Time, Times, column, total
+from usd3.process import SMALLEST, Process, Times, column, constant, free_elements, total
+from usd3.schedules import Time
 
 __all__ = ["Diffusion"]
 
@@ -87,7 +88,7 @@ class Diffusion(Process):
         """g_z = H(f)_z / m_x ~ q_t(z) / q_t(x_t), Prop. 4, (..., K); 1 at z = x_t. Finite also where m_x = 0."""
         model, level, _ = self._at(logits, x_t, t)
         m_x = torch.where(model.clean, 1.0, model.m_x)
-        to_m = torch.where(model.clean, level.lost / level.alpha_bar.clamp(min=1e-12), model.noised / m_x)
+        to_m = torch.where(model.clean, level.lost / level.alpha_bar.clamp(min=SMALLEST), model.noised / m_x)
         return _off_diagonal(model, level.alpha_bar / level.lost / m_x, to_m).scatter(-1, model.x[..., None], 1.0)
 
     # ---- losses -------------------------------------------------------------------------------------------------
@@ -129,9 +130,7 @@ class Diffusion(Process):
         weights = resolve(objective, self.continuous)
         checks = Checks(self.validate)
         x_0, given, pad, free = self._masked(x_0, given, pad, checks)
-        require(len(x_0) > 0, "x_0.shape", tuple(x_0.shape), "at least one object")
-        if t is None:
-            t = self.draw_times(len(x_0), stratified, x_0.device, generator)
+        t = self._training_times(x_0, t, stratified, generator)
         time = self.time(t, x_0, "t", checks, positive=True)
         checks.raise_early(x_0.device)
         x_t = self._noisy(x_0, time, free, generator)
@@ -188,27 +187,24 @@ class Diffusion(Process):
         grid = [1.0] if times is None else self.grid(times)
         denoise = Denoiser(model, self.noise.num_classes, given, pad)
 
-        def constant(time: float) -> Tensor:
-            return torch.full(x_0.shape[:1], time, dtype=torch.float64, device=x_0.device)
-
         def terms(time: Tensor, before: Tensor | None) -> LossTerms:
             x_t = self._noisy(x_0, time, free, generator)
             found = self._terms(denoise(x_t, time), x_t, x_0, time, before, checks)
             checks.raise_early(x_0.device)
             return found
 
-        nll = total(self._prior(x_0, constant(grid[0]), checks), free)
+        nll = total(self._prior(x_0, constant(grid[0], x_0), checks), free)
         checks.raise_early(x_0.device)
         if times is not None:
             for t, s in pairwise(grid):
-                nll = nll + total(terms(constant(t), constant(s)).vlb, free)
+                nll = nll + total(terms(constant(t, x_0), constant(s, x_0)).vlb, free)
         else:
             for i in range(num_samples):
                 u = (i + uniform(x_0.shape[:1], x_0.device, generator)) / num_samples
                 time = self.time(self.spread(u), x_0, "t", Checks(False))
                 nll = nll + self.span / num_samples * total(terms(time, None).vlb, free)
             if self.continuous:
-                nll = nll + total(terms(constant(self.t_min), None).ce, free)
+                nll = nll + total(terms(constant(self.t_min, x_0), None).ce, free)
         checks.raise_first()
         return nll
 
@@ -265,8 +261,12 @@ class Diffusion(Process):
         require_type(isinstance(x_0, Tensor), "x_0", x_0, "an integer tensor")
         given, pad = (as_bool_mask(m, x_0.shape, n, x_0.device) for m, n in ((given, "given"), (pad, "pad")))
         x_0 = self.data(x_0, checks, except_at=pad)
-        fixed = [mask for mask in (given, pad) if mask is not None]
-        return x_0, given, pad, ~torch.stack(fixed).any(0) if fixed else None
+        return x_0, given, pad, free_elements(given, pad)
+
+    def _training_times(self, x_0: Tensor, t: Time | None, stratified: bool, generator: torch.Generator | None) -> Time:
+        """The user's t, or drawn ones; a loss is a mean, so there must be an object."""
+        require(len(x_0) > 0, "x_0.shape", tuple(x_0.shape), "at least one object")
+        return self.draw_times(len(x_0), stratified, x_0.device, generator) if t is None else t
 
 
 def _off_diagonal(model: Belief, to_f: Tensor, to_m: Tensor) -> Tensor:

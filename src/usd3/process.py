@@ -15,13 +15,12 @@ from usd3._checks import Checks, as_categories, as_count, as_number, is_integral
 from usd3.belief import Belief, Level, predicted
 from usd3.mixture import Transition
 from usd3.noise import Noise
-from usd3.schedules import Schedule
+from usd3.schedules import Schedule, Time
 
-__all__ = ["Process", "Time", "Times", "column", "flat", "total"]
+__all__ = ["SMALLEST", "Process", "Times", "column", "constant", "flat", "free_elements", "total"]
 
-Time = Tensor | float
 Times = Sequence[float] | Tensor
-_SMALLEST = 1e-12  # beta = decay / alpha_bar is taken at this alpha_bar or above: the losses are at their limit there
+SMALLEST = 1e-12  # beta = decay / alpha_bar is taken at this alpha_bar or above: the losses are at their limit there
 
 
 class Process:
@@ -118,7 +117,7 @@ class Process:
     def rate_weights(self, time: Tensor, x: Tensor) -> Transition:
         """Weights of the reverse rate beta H: beta abar / (1 - abar) to f, beta to m."""
         level, decay = self.level(time, x), column(self.schedule._decay(time), x)
-        return Transition(clean=decay / level.lost, noise=decay / level.alpha_bar.clamp(min=_SMALLEST))
+        return Transition(clean=decay / level.lost, noise=decay / level.alpha_bar.clamp(min=SMALLEST))
 
     # ---- checked inputs -----------------------------------------------------------------------------------------
 
@@ -147,6 +146,17 @@ class Process:
         """f = softmax(logits) seen from x_t."""
         require_logits(logits, x_t, self.noise.num_classes, "logits")
         return predicted(logits, x_t, self.noise, self.level(time, x_t), checks)
+
+
+def constant(time: float, x: Tensor) -> Tensor:
+    """One time for all objects of x, float64 (B,)."""
+    return torch.full(x.shape[:1], time, dtype=torch.float64, device=x.device)
+
+
+def free_elements(given: Tensor | None, pad: Tensor | None) -> Tensor | None:
+    """Which elements are neither given nor padding; None: all."""
+    fixed = [mask for mask in (given, pad) if mask is not None]
+    return ~torch.stack(fixed).any(0) if fixed else None
 
 
 def column(value: Tensor, x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from usd3._model import Denoiser
 from usd3._random import uniform
 from usd3.belief import Belief
 from usd3.mixture import Mixture, backward_mixture, jump_mixture
-from usd3.process import Process, Times, column, flat
+from usd3.process import Process, Times, column, constant, flat, free_elements
 
 __all__ = ["SAMPLERS", "Corrector", "Run", "Step", "sample"]
 
@@ -72,7 +72,7 @@ class Run:
 
     def time(self, t: float) -> Tensor:
         """t for every object, (B,)."""
-        return torch.full(self.free.shape[:1], t, dtype=torch.float64, device=self.free.device)
+        return constant(t, self.free)
 
     def believe(self, x: Tensor, time: Tensor) -> Belief:
         """One network call at x and times (B,)."""
@@ -173,12 +173,11 @@ def sample(
     process.noise.require_fits(size)
     where = _device(device, given_tokens, model)
     given, pad = as_bool_mask(given, size, "given", where), as_bool_mask(pad, size, "pad", where)
-    fixed = torch.stack(
-        [torch.zeros(size, dtype=torch.bool, device=where), *(m for m in (given, pad) if m is not None)]
-    ).any(0)
+    free = free_elements(given, pad)
+    free = torch.ones(size, dtype=torch.bool, device=where) if free is None else free
     checks = Checks(process.validate)
-    x = _start(process, fixed, given, given_tokens, pad, checks, generator)
-    run = Run(process, Denoiser(model, process.noise.num_classes, given, pad), ~fixed, checks, generator)
+    x = _start(process, ~free, given, given_tokens, pad, checks, generator)
+    run = Run(process, Denoiser(model, process.noise.num_classes, given, pad), free, checks, generator)
     for index, (t, s) in enumerate(pairwise(grid)):
         x_s = SAMPLERS[sampler](run, x, t, s)
         if corrector is not None and s > 0 and (corrector.last is None or index >= len(grid) - 2 - corrector.last):

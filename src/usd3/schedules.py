@@ -19,7 +19,7 @@ from torch import Tensor
 
 from usd3._checks import Checks, as_count, as_number, require
 
-__all__ = ["Constant", "Cosine", "Exponential", "Geometric", "Linear", "LogLinear", "Schedule"]
+__all__ = ["Constant", "Cosine", "Exponential", "Geometric", "Linear", "LogLinear", "Schedule", "Time"]
 
 Time = Tensor | float
 
@@ -225,8 +225,8 @@ class Geometric(Exponential):
     _derived = ("a", "b")
 
     def __init__(self, lo: float = 1e-4, hi: float = 20.0, offset: bool = False):
-        self.hi, self.offset = as_number(hi, "hi", 0), offset
-        self.lo = as_number(lo, "lo", 0, hi)
+        hi = as_number(hi, "hi", 0)
+        self.lo, self.hi, self.offset = as_number(lo, "lo", 0, hi), hi, offset
         super().__init__(lo, hi / lo)
 
     def _sigma(self, t: Tensor, s: Tensor | None) -> Tensor:

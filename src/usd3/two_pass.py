@@ -20,7 +20,8 @@ from usd3.belief import Belief, known
 from usd3.diffusion import Diffusion
 from usd3.mixture import Transition
 from usd3.objectives import LossOutput, cross_entropy, divergence
-from usd3.process import Time, flat, total
+from usd3.process import flat, total
+from usd3.schedules import Time
 
 __all__ = ["auxiliary", "auxiliary_weight", "partial_time_loss", "two_pass_loss", "two_pass_terms"]
 
@@ -87,14 +88,15 @@ def two_pass_loss(
     checks = Checks(d.validate)
     x_0, given, pad, free = d._masked(x_0, given, pad, checks)
     free = torch.ones_like(x_0, dtype=torch.bool) if free is None else free
-    t = d.draw_times(len(x_0), stratified, x_0.device, generator) if t is None else t
+    t = d._training_times(x_0, t, stratified, generator)
     time = d.time(t, x_0, "t", checks, positive=True)
     K = d.noise.num_classes
     if jumps is None:
         jumps = d.noise.probs_on(x_0.device)[..., None, :].expand(*d.noise.probs.shape[:-1], K, K)
     require(jumps.shape[-2:] == (K, K), "jumps.shape", tuple(jumps.shape), f"(..., {K}, {K})")
-    jumps = jumps.to(x_0.device, torch.float64).masked_fill(torch.eye(K, dtype=torch.bool, device=x_0.device), 0.0)
-    checks.refuse("jumps", jumps, lambda v: ~(v >= 0), "rates >= 0 off the diagonal")
+    jumps = jumps.to(x_0.device, torch.float64)
+    diagonal = torch.eye(K, dtype=torch.bool, device=x_0.device)
+    checks.refuse("jumps", jumps, lambda v: ~((v >= 0) | diagonal), "rates >= 0 off the diagonal")
     checks.raise_early(x_0.device)
 
     x_t = d._noisy(x_0, time, free, generator)
@@ -128,7 +130,7 @@ def partial_time_loss(
     """
     d, checks = diffusion, Checks(diffusion.validate)
     x_0, given, pad, free = d._masked(x_0, given, pad, checks)
-    t = d.draw_times(len(x_0), stratified, x_0.device, generator) if t is None else t
+    t = d._training_times(x_0, t, stratified, generator)
     if s is None:
         below = uniform(x_0.shape[:1], x_0.device, generator) * t
         s = below if d.continuous else below.long()
