@@ -43,7 +43,9 @@ def _keywords(model: Callable[..., Any]) -> tuple[set[str], bool]:
     except (TypeError, ValueError):
         return set(), False
     names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters)
     wrapped = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
-    if not names and isinstance(wrapped, nn.Module):
-        return _keywords(wrapped)
-    return names, any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if any_keyword and isinstance(wrapped, nn.Module):  # what it takes is what the module inside takes
+        inner, any_keyword = _keywords(wrapped)
+        names |= inner
+    return names, any_keyword

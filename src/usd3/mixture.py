@@ -92,21 +92,21 @@ class Mixture:
         w_f, w_m = self.w_f * factor, self.w_m * factor
         return replace(self, w_x=1 - w_f - w_m, w_f=w_f, w_m=w_m)
 
-    @torch.no_grad()
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Draw: whether x is left and by which branch, then a category z != x of that branch.
 
         Where the jump mass exceeds 1 (only an Euler step or a corrector that is too long) it is scaled to 1.
         """
         b = self.belief
-        to_m, to_f, to_0 = self.jump_masses()
-        u = uniform(b.x.shape, b.x.device, generator) * self.jump_mass().clamp(min=1.0)
-        drawn = torch.where(u < to_m, b.noise.sample_other(b.x, generator), b.x)
-        if self.x_0 is not None:
-            drawn = torch.where((u >= to_m + to_f) & (u < to_m + to_f + to_0), self.x_0, drawn)
-        if self.w_f is not None:
-            here = (u >= to_m) & (u < to_m + to_f)
-            drawn = drawn.masked_scatter(here, self._other_from_f(here, generator))
+        with torch.no_grad():
+            to_m, to_f, to_0 = self.jump_masses()
+            u = uniform(b.x.shape, b.x.device, generator) * self.jump_mass().clamp(min=1.0)
+            drawn = torch.where(u < to_m, b.noise.sample_other(b.x, generator), b.x)
+            if self.x_0 is not None:
+                drawn = torch.where((u >= to_m + to_f) & (u < to_m + to_f + to_0), self.x_0, drawn)
+            if self.w_f is not None:
+                here = (u >= to_m) & (u < to_m + to_f)
+                drawn = drawn.masked_scatter(here, self._other_from_f(here, generator))
         return drawn
 
     def _other_from_f(self, here: Tensor, generator: torch.Generator | None) -> Tensor:

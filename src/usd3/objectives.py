@@ -10,7 +10,6 @@ z = x included, it is KL(q(x_s|x_t,x_0) || p(x_s|x_t)); with rates it is Prop. 6
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -107,7 +106,7 @@ def cross_entropy(model: Belief, x_0: Tensor) -> Tensor:
 
 
 class LossTerms:
-    """The terms of one batch, per element; each is computed when first asked for.
+    """The terms of one batch, per element; each is computed when asked for.
 
     vlb   the exact term: KL of the step t -> s, or the integrand of the continuous-time bound (Prop. 6)
     ce    cross entropy, -log f_x0
@@ -119,18 +118,21 @@ class LossTerms:
 
     def __init__(self, truth: Belief, model: Belief, x_0: Tensor, to: Transition):
         self._truth, self._model, self._x_0, self._to = truth, model, x_0, to
+        self._vlb: Tensor | None = None
 
-    @cached_property
+    @property
     def vlb(self) -> Tensor:
         """KL(q(x_s|x_t,x_0) || p(x_s|x_t)), or the continuous-time integrand."""
-        return divergence(self._truth, self._model, self._x_0, self._to).to(self._model.log_f.dtype)
+        if self._vlb is None:
+            self._vlb = divergence(self._truth, self._model, self._x_0, self._to).to(self._model.log_f.dtype)
+        return self._vlb
 
-    @cached_property
+    @property
     def ce(self) -> Tensor:
         """-log f_x0."""
         return cross_entropy(self._model, self._x_0)
 
-    @cached_property
+    @property
     def l2(self) -> Tensor | None:
         """|| f - e_x0 + min(1, phi) (f_x - [x = x_0]) (e_x - m) ||^2."""
         if self._to.keep is None:
@@ -139,7 +141,7 @@ class LossTerms:
         gap = _difference(self._truth, self._model, self._x_0, torch.ones_like(phi), phi.clamp(max=1.0))
         return torch.where(self._model.clean, 0.0, gap.square().sum(-1))
 
-    @cached_property
+    @property
     def kl2(self) -> Tensor | None:
         """1/2 sum (p - q)^2 / q; where q = 0 the term of the KL is p, and exact."""
         if self._to.keep is None:

@@ -1,0 +1,27 @@
+"""Several processes that share one job: who we are, and how results come together."""
+
+import os
+from typing import TypeVar
+
+import torch.distributed as dist
+
+__all__ = ["gathered", "rank_and_world"]
+
+T = TypeVar("T")
+
+
+def rank_and_world() -> tuple[int, int]:
+    """This process's number and how many there are, as a launcher such as torchrun says; (0, 1) without one."""
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def gathered(mine: T) -> list[T]:
+    """What every process has, in the order of their numbers, on each of them."""
+    rank, world = rank_and_world()
+    if world == 1:
+        return [mine]
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", rank=rank, world_size=world)
+    parts: list[T | None] = [None] * world
+    dist.all_gather_object(parts, mine)
+    return parts  # type: ignore[return-value]

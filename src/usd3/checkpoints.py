@@ -1,0 +1,99 @@
+"""Checkpoints that are whole or not there, whatever happens while they are written."""
+
+import re
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from torch import Tensor
+
+from usd3._files import written_whole
+from usd3.config import TrainingConfig
+from usd3.pipeline import PipelineConfig, save_pretrained
+from usd3.train import Ema
+
+__all__ = ["AtomicCheckpointIO", "Checkpoints", "find_checkpoints", "require_whole"]
+
+_NAME = re.compile(r"step-(\d+)\.ckpt")
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Write beside the final name, then rename: a checkpoint that exists is whole. Nothing is unpickled on reading."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        """Write the checkpoint, or leave nothing behind."""
+        with written_whole(path) as temporary:
+            torch.save(checkpoint, temporary)
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """Read a checkpoint of tensors and plain values."""
+        require_whole(path)
+        loaded: dict[str, Any] = torch.load(path, map_location=map_location or "cpu", weights_only=True)
+        return loaded
+
+
+def require_whole(path: Path | str) -> None:
+    """Refuse a checkpoint whose bytes are not those that were written: every record carries a checksum."""
+    try:
+        with zipfile.ZipFile(path) as records:
+            broken = records.testzip()
+    except FileNotFoundError:
+        raise
+    except (OSError, zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"{path}: expected a whole checkpoint ({error})") from None
+    if broken is not None:
+        raise ValueError(f"{path}: expected a whole checkpoint (record {broken} is damaged)")
+
+
+def find_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, the newest first."""
+    found = [(int(match[1]), path) for path in folder.glob("*.ckpt") if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+class Checkpoints(pl.Callback):
+    """Save every `checkpoint_every` steps and at the end, keep the newest; beside them the averaged model, to use."""
+
+    def __init__(self, folder: Path, config: TrainingConfig, ema: Ema, pipeline: PipelineConfig):
+        self.folder, self.config, self.ema, self.pipeline = folder, config, ema, pipeline
+        self._saved = -1
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """The step a run starts from is saved already, or is nothing. What a killed run left half-written goes."""
+        self._saved = trainer.global_step
+        if trainer.is_global_zero:
+            for left in (self.folder / "checkpoints").glob(".*.part.ckpt"):
+                left.unlink(missing_ok=True)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save where a step is done whose number is a multiple of `checkpoint_every`."""
+        if trainer.global_step % self.config.checkpoint_every == 0:
+            self.save(trainer, module)
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Save the last step."""
+        self.save(trainer, module)
+
+    def save(self, trainer: pl.Trainer, module: Any) -> None:
+        """Write a checkpoint of this step, unless there is one, and the model; then remove the oldest."""
+        step = trainer.global_step
+        if step == self._saved:
+            return
+        module.log_recent()  # refuses a loss that is no number before it is saved
+        trainer.save_checkpoint(self.folder / "checkpoints" / f"step-{step:08d}.ckpt")
+        self._saved = step
+        weights = self.ema.state(trainer, module)
+        if trainer.is_global_zero:
+            save_pretrained(self.folder, replace(self.pipeline, steps=step), _unprefixed(weights))
+            for old in find_checkpoints(self.folder / "checkpoints")[self.config.keep :]:
+                old.unlink()
+
+
+def _unprefixed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix("model."): value for name, value in weights.items()}

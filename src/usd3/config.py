@@ -1,0 +1,294 @@
+"""What a recipe says, typed: the fields, their defaults and what they build.
+
+A recipe is a YAML file with these fields; any of them can be set on the command line, as in `--model.dim 256`.
+"""
+
+import importlib
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from usd3 import schedules
+from usd3._checks import as_count, as_number, require
+from usd3.data import Dataset, load_arrays, load_bach, load_lakh, load_midi, scramble
+from usd3.diffusion import Diffusion
+from usd3.nets import FilmTransformer, Hollow, Transformer
+from usd3.noise import Absorbing, Marginal, Noise, Uniform
+
+__all__ = ["DataConfig", "DiffusionConfig", "ModelConfig", "Recipe", "TrainingConfig"]
+
+SCHEDULES: dict[str, type[schedules.Schedule]] = {
+    "cosine": schedules.Cosine,
+    "linear": schedules.Linear,
+    "loglinear": schedules.LogLinear,
+    "constant": schedules.Constant,
+    "exponential": schedules.Exponential,
+    "geometric": schedules.Geometric,
+}
+NETS: dict[str, type[nn.Module]] = {"transformer": Transformer, "film": FilmTransformer}
+
+
+@dataclass
+class DataConfig:
+    """Where the sequences come from.
+
+    Args:
+        source: "bach" (the Bach works in music21), "array" (an .npy or .npz file), "lakh" (a folder with train.npy,
+            test.npy and descramble_key.txt) or "midi" (a folder of MIDI files).
+        path: the file or folder; not for "bach".
+        length: steps of a melody, 16th notes; only for "bach" and "midi". Longer ones are cut, shorter ones padded.
+        num_classes: number of categories of an "array"; null: the largest token + 1.
+        music: whether the tokens of an "array" are MIDI pitches 0..127 with 128 for a rest.
+        pad_value: the token of an "array" that marks padding, for example -1; null: none.
+        train_key: name of the training array in an .npz.
+        test_key: name of the held-out array in an .npz; if there is none, a part of the training array is held out.
+        test_fraction: the part that is held out where the source has no split of its own.
+        seed: seed of that split.
+        scramble: seed of a random renaming of the categories, as in the paper; null: none.
+        transpose: in training move each melody by up to so many semitones up or down; only for music.
+    """
+
+    source: Literal["bach", "array", "lakh", "midi"] = "bach"
+    path: str | None = None
+    length: int = 256
+    num_classes: int | None = None
+    music: bool = False
+    pad_value: int | None = None
+    train_key: str = "train"
+    test_key: str = "test"
+    test_fraction: float = 0.1
+    seed: int = 0
+    scramble: int | None = None
+    transpose: int = 0
+
+    def __post_init__(self) -> None:
+        as_count(self.length, "data.length", 1)
+        as_count(self.transpose, "data.transpose", 0, 24)
+        as_number(self.test_fraction, "data.test_fraction", 0, 1)
+
+    def load(self) -> Dataset:
+        """Read the data."""
+        split = {"test_fraction": self.test_fraction, "seed": self.seed}
+        if self.source == "bach":
+            dataset = load_bach(self.length, **split)
+        else:
+            kinds = {"array": "an .npy or .npz file", "lakh": "the folder of the release", "midi": "a folder"}
+            require(self.path is not None, "data.path", self.path, f"{kinds[self.source]} for data.source {self.source}")
+            path = str(self.path)
+            if self.source == "array":
+                dataset = load_arrays(
+                    path,
+                    self.num_classes,
+                    train=self.train_key,
+                    test=self.test_key,
+                    pad_value=self.pad_value,
+                    music=self.music,
+                    **split,
+                )
+            else:
+                dataset = load_lakh(path) if self.source == "lakh" else load_midi(path, self.length, **split)
+        require(dataset.music or not self.transpose, "data.transpose", self.transpose, "0 for data that are not music")
+        return dataset if self.scramble is None else scramble(dataset, self.scramble)
+
+
+@dataclass
+class DiffusionConfig:
+    """Noise, schedule and kind of time.
+
+    Args:
+        noise: "uniform", "absorbing" (masked diffusion: one more category, the mask) or "marginal" (the frequencies
+            of the training data).
+        schedule: how fast the noise comes in.
+        schedule_options: arguments of the schedule, for example {"beta": 3.87} for "constant".
+        num_steps: null: continuous time; a number, for example 1000: discrete time.
+        t_min: lower cut of continuous time.
+    """
+
+    noise: Literal["uniform", "absorbing", "marginal"] = "uniform"
+    schedule: Literal["cosine", "linear", "loglinear", "constant", "exponential", "geometric"] = "cosine"
+    schedule_options: dict[str, float] = field(default_factory=dict)
+    num_steps: int | None = None
+    t_min: float = 1e-3
+
+    def build(self, num_classes: int, marginal: list[float] | None = None, validate: bool = True) -> Diffusion:
+        """The diffusion on `num_classes` data categories; `marginal` are their frequencies."""
+        noise: Noise
+        if self.noise == "uniform":
+            noise = Uniform(num_classes)
+        elif self.noise == "absorbing":
+            noise = Absorbing(num_classes + 1)
+        else:
+            require(marginal is not None, "marginal", marginal, "the frequencies of the categories")
+            noise = Marginal(torch.tensor(marginal, dtype=torch.float64))
+        try:
+            schedule = SCHEDULES[self.schedule](**self.schedule_options)
+        except TypeError as error:
+            raise ValueError(f"diffusion.schedule_options = {self.schedule_options}: {error}") from None
+        return Diffusion(noise, schedule, num_steps=self.num_steps, t_min=self.t_min, validate=validate)
+
+
+@dataclass
+class ModelConfig:
+    """The network.
+
+    Args:
+        net: "transformer" (our default), "film" (the paper's), or the import path of a class of your own, as in
+            "mypackage.nets.MyNet": it is made as MyNet(num_classes=..., **options) and called as model(x_t, t).
+        dim: width.
+        depth: number of layers.
+        heads: attention heads.
+        mlp: hidden width of the MLPs; null: 4 dim.
+        dropout: dropout rate.
+        time_dim: size of the time features.
+        output_blocks: residual blocks before the logits; only for "film".
+        hollow: complete the logits by what the element itself shows. Much easier to train in continuous time.
+        options: arguments of a class of your own.
+    """
+
+    net: str = "transformer"
+    dim: int = 192
+    depth: int = 8
+    heads: int = 6
+    mlp: int | None = None
+    dropout: float = 0.0
+    time_dim: int = 128
+    output_blocks: int = 1
+    hollow: bool = True
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def build(self, diffusion: Diffusion) -> nn.Module:
+        """The network for this diffusion, freshly initialised."""
+        num_classes = diffusion.noise.num_classes
+        net: nn.Module
+        if self.net in NETS:
+            require(not self.options, "model.options", self.options, f"nothing for model.net {self.net!r}")
+            sizes: dict[str, Any] = {name: getattr(self, name) for name in ("dim", "depth", "heads", "dropout", "time_dim")}
+            sizes["mlp"] = 4 * self.dim if self.mlp is None else self.mlp
+            if self.net == "film":
+                sizes["output_blocks"] = self.output_blocks
+            net = NETS[self.net](num_classes, **sizes)
+        else:
+            net = _imported(self.net)(num_classes=num_classes, **self.options)
+        return Hollow(net, diffusion) if self.hollow else net
+
+
+def _imported(path: str) -> type[nn.Module]:
+    """The class at an import path."""
+    module, _, name = path.rpartition(".")
+    expected = f"one of {sorted(NETS)} or the import path of a torch.nn.Module class"
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"model.net = {path}: expected {expected} ({error})") from None
+    require(isinstance(found, type) and issubclass(found, nn.Module), "model.net", path, expected)
+    return found  # type: ignore[no-any-return]
+
+
+@dataclass
+class TrainingConfig:
+    """How the network is trained.
+
+    Args:
+        steps: optimiser steps.
+        batch_size: objects of one step, over all devices.
+        accumulate: parts into which a device splits its share of a batch, one after the other, to save memory.
+        objective: "usd3", "usd3*", "vlb" or "ce".
+        stratified: spread the times of a batch evenly, which lowers the variance.
+        given: which elements stay clean in training. "none": unconditional; "prefix": always the first `prefix`;
+            "random": sometimes nothing, sometimes a prefix, all but a gap, or scattered elements, so that one model
+            serves generation, continuation and infilling.
+        prefix: elements given by "prefix", and the default prefix of evaluation.
+        optimizer: "adamw" or "adam".
+        lr: peak learning rate.
+        betas: decay rates of the optimiser's averages.
+        weight_decay: of the matrices; biases and offsets have none.
+        warmup: steps over which the learning rate rises from 0.
+        decay: after it: "constant", "cosine" or "linear" to 0 at the last step, or "halve" every `halve_every` steps.
+        halve_every: see `decay`.
+        clip: largest norm of the gradient; null: no clipping.
+        ema: decay of the moving average of the weights, ramped up as (1 + n) / (10 + n); 0: no average.
+        precision: "32" or "bf16".
+        compile: use torch.compile.
+        accelerator: "auto", "cpu" or "gpu".
+        devices: how many; "auto": all GPUs, or one process on the CPU.
+        nodes: number of machines.
+        strategy: Lightning's, for example "auto", "ddp" or "fsdp".
+        log_every: steps between two rows of the log.
+        validate_every: steps between two estimates of the bound on held-out data; 0: never.
+        validate_objects: held-out objects used for it.
+        checkpoint_every: steps between two checkpoints.
+        keep: how many checkpoints to keep.
+    """
+
+    steps: int = 20_000
+    batch_size: int = 64
+    accumulate: int = 1
+    objective: Literal["usd3", "usd3*", "vlb", "ce"] = "usd3"
+    stratified: bool = True
+    given: Literal["none", "prefix", "random"] = "random"
+    prefix: int = 32
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.01
+    warmup: int = 500
+    decay: Literal["constant", "cosine", "linear", "halve"] = "cosine"
+    halve_every: int = 47_000
+    clip: float | None = 1.0
+    ema: float = 0.999
+    precision: Literal["32", "bf16"] = "32"
+    compile: bool = False
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    devices: int | Literal["auto"] = "auto"
+    nodes: int = 1
+    strategy: str = "auto"
+    log_every: int = 50
+    validate_every: int = 1000
+    validate_objects: int = 64
+    checkpoint_every: int = 1000
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "accumulate", "halve_every", "nodes", "log_every", "validate_objects"):
+            as_count(getattr(self, name), f"training.{name}", 1)
+        for name in ("checkpoint_every", "keep"):
+            as_count(getattr(self, name), f"training.{name}", 1)
+        for name in ("prefix", "warmup", "validate_every"):
+            as_count(getattr(self, name), f"training.{name}", 0)
+        as_number(self.lr, "training.lr", 0)
+        as_number(self.ema, "training.ema", 0, 1, closed=True)
+        as_number(self.weight_decay, "training.weight_decay", 0, closed=True)
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate at a step, as a part of the peak."""
+        rise = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
+        done = max(0.0, step - self.warmup) / max(1, self.steps - self.warmup)
+        fall = {
+            "constant": 1.0,
+            "cosine": 0.5 + 0.5 * math.cos(math.pi * min(1.0, done)),
+            "linear": 1 - min(1.0, done),
+            "halve": 0.5 ** (step // self.halve_every),
+        }
+        return rise * fall[self.decay]
+
+
+@dataclass
+class Recipe:
+    """A whole experiment.
+
+    Args:
+        data: where the sequences come from.
+        diffusion: noise, schedule and kind of time.
+        model: the network.
+        training: how it is trained.
+        seed: seed of the weights and of every draw in training.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    diffusion: DiffusionConfig = field(default_factory=DiffusionConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    seed: int = 0

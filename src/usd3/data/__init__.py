@@ -1,0 +1,26 @@
+"""Data sets of categorical objects: arrays, melodies, and a Markov chain to compare with.
+
+Every loader returns a `Dataset`: the number of categories, and the objects of the training and of the test split.
+The music loaders need optional libraries, which are only looked for when a loader is called.
+"""
+
+from usd3.data.arrays import load_arrays
+from usd3.data.bach import load_bach
+from usd3.data.dataset import Dataset, Sequences
+from usd3.data.lakh import load_lakh
+from usd3.data.markov import MarkovChain
+from usd3.data.midi import load_midi, read_midi, write_midi
+from usd3.data.scramble import scramble
+
+__all__ = [
+    "Dataset",
+    "MarkovChain",
+    "Sequences",
+    "load_arrays",
+    "load_bach",
+    "load_lakh",
+    "load_midi",
+    "read_midi",
+    "scramble",
+    "write_midi",
+]

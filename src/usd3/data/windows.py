@@ -1,0 +1,116 @@
+"""Melodies cut into windows of one length, and split by piece."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from usd3._checks import as_count, require
+from usd3.data.dataset import MUSIC_CLASSES, REST, Dataset, Sequences
+from usd3.data.splits import grouped, is_test_group
+
+__all__ = ["Melody", "cut", "melodies_dataset", "worth_keeping"]
+
+_MOST_REST = 0.9
+_FEWEST_CHANGES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Melody:
+    """One voice of a piece: `steps` (L,) uint8, the MIDI pitch that sounds at each grid point, 128 for a rest."""
+
+    piece: str
+    voice: str
+    steps: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class _Window:
+    name: str
+    steps: NDArray[np.uint8]
+    real: int
+
+
+def worth_keeping(melodies: Sequence[Melody]) -> list[Melody]:
+    """Without voices of more than 90 % rest, and without exact repeats of a voice within its piece."""
+    seen: set[tuple[str, bytes]] = set()
+    kept = []
+    for melody in melodies:
+        key = (melody.piece, melody.steps.tobytes())
+        if len(melody.steps) and np.mean(melody.steps == REST) <= _MOST_REST and key not in seen:
+            seen.add(key)
+            kept.append(melody)
+    return kept
+
+
+def cut(steps: NDArray[np.uint8], length: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """(start, window) without overlap; the last may be shorter, but not below length // 4. Silent ones are left out."""
+    for start in range(0, len(steps), length):
+        window = steps[start : start + length]
+        if len(window) >= max(1, length // 4) and bool((window != REST).any()):
+            yield start, window
+
+
+def melodies_dataset(
+    name: str, melodies: Sequence[Melody], length: int, test_fraction: float, seed: int, stretch: int | None = None
+) -> Dataset:
+    """Windows of melodies, padded with rest, split by piece.
+
+    Pieces that share a voice (the same melody, up to rests around it) or `stretch` steps of one are on the same side.
+    The sides do not depend on `length`.
+    """
+    length = as_count(length, "length", 1)
+    pieces = list(dict.fromkeys(melody.piece for melody in melodies))
+    on_test = _pieces_of_test(pieces, melodies, test_fraction, seed, stretch)
+    sides: dict[bool, list[_Window]] = {False: [], True: []}
+    for melody in melodies:
+        for start, window in cut(melody.steps, length):
+            row = _padded(window, length)
+            label = f"{melody.piece} | {melody.voice} | {start}"
+            sides[melody.piece in on_test].append(_Window(label, row, len(window)))
+    for side, windows in (("train", sides[False]), ("test", sides[True])):
+        require(len(windows) > 0, f"windows of {side}", 0, f"melodies of at least length // 4 = {length // 4} steps")
+    train, test = (_stacked(sides[side], length) for side in (False, True))
+    return Dataset(name, MUSIC_CLASSES, train, test, music=True, step_beats=0.25)
+
+
+def _padded(window: NDArray[np.uint8], length: int) -> NDArray[np.uint8]:
+    return np.pad(window, (0, length - len(window)), constant_values=REST)
+
+
+def _stacked(windows: list[_Window], length: int) -> Sequences:
+    tokens = torch.from_numpy(np.stack([window.steps for window in windows]))
+    real = torch.tensor([window.real for window in windows])
+    return Sequences(tokens, torch.arange(length) >= real[:, None], tuple(window.name for window in windows))
+
+
+def _pieces_of_test(
+    pieces: list[str], melodies: Sequence[Melody], fraction: float, seed: int, stretch: int | None
+) -> set[str]:
+    index = {piece: i for i, piece in enumerate(pieces)}
+    keys = ((index[melody.piece], key) for melody in melodies for key in _tell_tales(melody.steps, stretch))
+    group_of = grouped(len(pieces), keys)
+    sizes = [0] * len(set(group_of))
+    for melody in melodies:
+        sizes[group_of[index[melody.piece]]] += len(melody.steps)
+    chosen = is_test_group(sizes, fraction, seed)
+    return {piece for piece, group in zip(pieces, group_of) if chosen[group]}
+
+
+def _tell_tales(steps: NDArray[np.uint8], stretch: int | None) -> Iterator[bytes]:
+    """What two pieces share only if they are related: a melody without the rests around it, stretches of it.
+
+    A held note says nothing, so whatever has fewer than 8 changes of pitch is left out.
+    """
+    sounding = np.flatnonzero(steps != REST)
+    steps = steps[sounding[0] : sounding[-1] + 1]
+    content = steps.tobytes()
+    changes = np.flatnonzero(np.diff(steps, prepend=REST))  # the first step counts as one
+    if len(changes) > _FEWEST_CHANGES:
+        yield content
+    if stretch is not None:
+        inside = np.searchsorted(changes, changes + stretch) - np.arange(len(changes)) - 1
+        for onset in changes[(inside >= _FEWEST_CHANGES) & (changes + stretch <= len(steps))].tolist():
+            yield content[onset : onset + stretch]

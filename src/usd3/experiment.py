@@ -1,0 +1,152 @@
+"""One run: a folder with the recipe, the logs, the checkpoints, and at the end the trained model."""
+
+import logging
+import os
+import warnings
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import yaml
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
+from usd3._checks import require
+from usd3._files import written_whole
+from usd3._processes import rank_and_world
+from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoints, require_whole
+from usd3.config import Recipe, TrainingConfig
+from usd3.data import Dataset
+from usd3.noise import Marginal
+from usd3.pipeline import Pipeline, PipelineConfig
+from usd3.progress import TrainingProgress
+from usd3.train import Ema, SequenceData, Training, seed_of
+
+__all__ = ["fit", "new_folder", "pipeline_for"]
+
+
+def new_folder(root: Path | str, name: str) -> Path:
+    """Make root/name, or root/name-2, root/name-3, ...: the first that does not exist."""
+    number = 1
+    while True:
+        folder = Path(root) / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            number += 1
+
+
+def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
+    """The untrained model of a recipe, its weights drawn from the recipe's seed."""
+    marginal = None
+    if recipe.diffusion.noise == "marginal":
+        rows, pad = dataset.train.tokens.long(), dataset.train.pad
+        rows = rows if pad is None else rows[~pad][:, None]
+        marginal = Marginal.from_data(rows, dataset.num_classes).probs.tolist()
+    config = PipelineConfig(
+        num_classes=dataset.num_classes,
+        shape=list(dataset.shape),
+        diffusion=recipe.diffusion,
+        model=recipe.model,
+        data=recipe.data,
+        music=dataset.music,
+        decode=None if dataset.decode is None else dataset.decode.tolist(),
+        marginal=marginal,
+        prefix=recipe.training.prefix,
+        steps=recipe.training.steps,
+    )
+    torch.manual_seed(seed_of(recipe.seed))
+    return Pipeline(config)
+
+
+def fit(recipe: Recipe, folder: Path | str, resume: bool = False, progress: bool = True) -> Pipeline:
+    """Train the recipe's model in a folder of its own; with `resume`, go on from its newest whole checkpoint."""
+    folder = Path(folder)
+    main = _is_main()
+    start = _newest_whole(folder) if resume else None
+    require(resume or not main or not (folder / "recipe.yaml").exists(), "run", folder, "a folder without a run")
+    dataset = recipe.data.load()
+    pipeline = pipeline_for(recipe, dataset)
+    if main:
+        with written_whole(folder / "recipe.yaml") as temporary:
+            temporary.write_text(yaml.safe_dump(asdict(recipe), sort_keys=False))
+    os.environ["USD3_RUN"] = str(folder)  # where the processes that Lightning starts find it
+    pipeline.diffusion.validate = False  # the data are checked, and a loss that is no number is noticed
+    module = Training(pipeline.model, pipeline.diffusion, recipe.training, recipe.seed)
+    data = SequenceData(dataset, recipe.training, recipe.seed, recipe.data.transpose)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning.*")
+        trainer = _trainer(recipe.training, folder, pipeline.config, progress)
+        trainer.fit(module, data, ckpt_path=start, weights_only=True)
+    if trainer.is_global_zero:
+        _plot(folder)
+    return Pipeline.from_pretrained(folder, device="cpu", trust_code=True)
+
+
+def _is_main() -> bool:
+    return rank_and_world()[0] == 0 and int(os.environ.get("LOCAL_RANK", 0)) == 0
+
+
+def _newest_whole(folder: Path) -> Path | None:
+    """The newest checkpoint that is whole; None where the run never came to its first."""
+    if not (folder / "recipe.yaml").is_file():
+        raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
+    found = find_checkpoints(folder / "checkpoints")
+    for path in found:
+        try:
+            require_whole(path)
+        except ValueError as error:
+            warnings.warn(f"{error}; going back to the one before", stacklevel=2)
+            continue
+        return path
+    if found:
+        raise ValueError(f"{folder}: none of its {len(found)} checkpoints is whole; start a new run")
+    return None
+
+
+def _trainer(config: TrainingConfig, folder: Path, pipeline: PipelineConfig, progress: bool) -> pl.Trainer:
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    table, ema = CSVLogger(folder, name="logs", flush_logs_every_n_steps=1), Ema(config.ema)
+    callbacks: list[pl.Callback] = [ema, Checkpoints(folder, config, ema, pipeline)]
+    return pl.Trainer(
+        default_root_dir=folder,
+        max_steps=config.steps,
+        max_epochs=-1,
+        accumulate_grad_batches=config.accumulate,
+        gradient_clip_val=config.clip,
+        precision={"32": "32-true", "bf16": "bf16-mixed"}[config.precision],  # type: ignore[arg-type]
+        accelerator=config.accelerator,
+        devices=_devices(config),
+        num_nodes=config.nodes,
+        strategy=config.strategy,
+        logger=[table, TensorBoardLogger(folder, name="logs", version=table.version)],
+        callbacks=[*callbacks, TrainingProgress()] if progress else callbacks,
+        plugins=[AtomicCheckpointIO()],
+        val_check_interval=config.validate_every * config.accumulate if config.validate_every else None,
+        check_val_every_n_epoch=None,
+        limit_val_batches=None if config.validate_every else 0,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def _devices(config: TrainingConfig) -> Any:
+    """`auto` is every GPU, but one process on the CPU."""
+    on_cpu = config.accelerator == "cpu" or not torch.cuda.is_available()
+    return 1 if config.devices == "auto" and on_cpu else config.devices
+
+
+def _plot(folder: Path) -> None:
+    """The loss plot; a run is not lost for want of a picture."""
+    logs = sorted(folder.glob("logs/version_*/metrics.csv"), key=lambda path: int(path.parent.name.split("_")[1]))
+    if logs:
+        with suppress(ImportError, ValueError):
+            from usd3.pictures import loss_plot
+
+            loss_plot(logs, folder / "loss.png")

@@ -1,0 +1,45 @@
+"""How different from each other the samples for the same prefix are."""
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from usd3._checks import require
+from usd3.metrics._arrays import Floats, as_pad, as_sequences, require_categories
+
+__all__ = ["edit_diversity", "pair_edits"]
+
+
+def edit_diversity(samples: Any, pad: Any = None) -> Floats:
+    """Mean edit distance between the samples for each prefix: mean over R (R - 1) / 2 pairs of Levenshtein / L.
+
+    Args:
+        samples: Integers (R, N, L), R >= 2 samples for each of N prefixes.
+        pad: Booleans (N, L), True = padding, the same for all R; those elements are left out, and L is the number
+            of the others.
+
+    Returns:
+        (N,) float64 in [0, 1].
+    """
+    return np.asarray(pair_edits(samples, pad).mean(0))
+
+
+def pair_edits(samples: Any, pad: Any = None) -> Floats:
+    """Levenshtein / L of each pair of samples, (R (R - 1) / 2, N); pairs in the order (0, 1), (0, 2), ..., (1, 2)."""
+    try:
+        from rapidfuzz.distance import Levenshtein
+    except ImportError:
+        raise ImportError("the edit diversity needs rapidfuzz: pip install 'usd3[metrics]'") from None
+    x = as_sequences(samples, "samples", "(R, N, L)")
+    require(len(x) >= 2, "samples.shape", x.shape, "(R, N, L) with R >= 2 samples for each prefix")
+    hidden = as_pad(pad, x.shape[1:])
+    require_categories(x, None if hidden is None else np.broadcast_to(hidden, x.shape), "samples")
+    ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)  # small numbers: Python's hash keeps them apart
+    distances = np.empty((len(x) * (len(x) - 1) // 2, x.shape[1]))
+    for i in range(x.shape[1]):
+        song = ranks[:, i] if hidden is None else ranks[:, i, ~hidden[i]]
+        require(song.shape[1] > 0, f"pad[{i}]", "all True", "at least one element free of padding in each row")
+        pairs = combinations(song.tolist(), 2)
+        distances[:, i] = [Levenshtein.distance(a, b) / song.shape[1] for a, b in pairs]
+    return distances

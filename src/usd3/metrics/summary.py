@@ -1,0 +1,52 @@
+"""Means with their spread, and a table of them."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from usd3._checks import require
+from usd3.metrics._arrays import Floats
+
+__all__ = ["COLUMNS", "Summary", "format_table", "summarise"]
+
+COLUMNS = {
+    **{f"{n}g_hellinger": f"{n}g Hellinger" for n in (1, 2, 3)},
+    **{f"{n}g_outliers": f"{n}g outliers" for n in (1, 2, 3)},
+    "edit_diversity": "edit",
+}
+
+
+class Summary(NamedTuple):
+    """A mean and a standard deviation."""
+
+    mean: float
+    std: float
+
+
+def summarise(means: Floats) -> Summary:
+    """Mean of the runs' means, and their sample standard deviation (ddof = 1); 0 for a single run."""
+    return Summary(float(means.mean()), float(means.std(ddof=1)) if len(means) > 1 else 0.0)
+
+
+def format_table(rows: Mapping[str, Mapping[str, Summary]]) -> str:
+    """The results as a plain text table, one line for each row's name.
+
+    A cell reads "mean ± std", only "mean" where std is 0, and "-" where the row has no such value.
+    """
+    require(len(rows) > 0, "rows", rows, "at least one row")
+    unknown = sorted({key for cells in rows.values() for key in cells} - set(COLUMNS))
+    require(not unknown, "rows", unknown, f"only the columns {', '.join(COLUMNS)}")
+    lines = [["", *COLUMNS.values()]]
+    lines += [[name, *(_cell(cells.get(key)) for key in COLUMNS)] for name, cells in rows.items()]
+    widths = np.max([[len(cell) for cell in line] for line in lines], axis=0)
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip() for line in lines)
+
+
+def _cell(summary: Summary | None) -> str:
+    if summary is None:
+        return "-"
+    if summary.std == 0 or math.isnan(summary.std):
+        return f"{summary.mean:.3f}"
+    return f"{summary.mean:.3f} ± {summary.std:.3f}"

@@ -1,0 +1,36 @@
+"""A head for any network: what it says of an element is completed by what the element itself shows."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from usd3.process import Process, column
+
+__all__ = ["Hollow"]
+
+
+class Hollow(nn.Module):
+    """Read a network's output as p(x_0 | the other elements), and complete it with the element's own value.
+
+        f_k  proportional to  f_hollow,k q(x_t | x_0 = k)
+
+    In logits only the entry at x_t moves, by log(1 + abar / ((1 - abar) m_x)). Near t = 0 an element is almost surely
+    clean, and the head knows it from the start; a plain network has to learn it, under a loss whose weight grows like
+    1/t there. Where m_x = 0 the element is certainly clean, and nothing needs to be added.
+    """
+
+    def __init__(self, module: nn.Module, diffusion: Process):
+        super().__init__()
+        self.module, self.diffusion = module, diffusion
+
+    def forward(self, x_t: Tensor, t: Tensor, **masks: Any) -> Tensor:
+        """Logits of p(x_0 | x_t)."""
+        logits: Tensor = self.module(x_t, t, **masks)
+        return logits.scatter_add(-1, x_t[..., None], self._shift(x_t, t).to(logits.dtype)[..., None])
+
+    def _shift(self, x_t: Tensor, t: Tensor) -> Tensor:
+        level = self.diffusion.level(t.double(), x_t)
+        m_x = self.diffusion.noise.at(x_t)
+        odds = level.alpha_bar / (level.lost * m_x).clamp(min=torch.finfo(torch.float64).tiny)
+        return torch.where(m_x > 0, torch.log1p(odds), 0.0)

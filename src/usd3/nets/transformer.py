@@ -1,0 +1,111 @@
+"""Our default network: a pre-norm transformer with rotary positions, modulated by the time."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from usd3._checks import as_count, require
+from usd3.nets._time import time_features
+
+__all__ = ["Transformer"]
+
+
+class Transformer(nn.Module):
+    """Logits (B, ..., K) of x_0 from x_t (B, ...) and t (B,); elements are read in row-major order.
+
+    Pre-norm layers, scale, shift and gate of each branch from the time (one map shared by all layers, an offset of its
+    own for each), rotary positions, normalised queries and keys, fused attention. It is told which elements
+    are `given`, and does not attend to `pad`.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int = 192,
+        depth: int = 8,
+        heads: int = 6,
+        mlp: int = 768,
+        dropout: float = 0.0,
+        time_dim: int = 128,
+    ):
+        super().__init__()
+        self.num_classes, self.time_dim = as_count(num_classes, "num_classes", 2), as_count(time_dim, "time_dim", 4)
+        as_count(depth, "depth", 1)
+        require(dim % (2 * heads) == 0, "dim", dim, f"a multiple of 2 heads = {2 * heads}")
+        require(0 <= dropout < 1, "dropout", dropout, "a number in [0, 1)")
+        self.head_dim = dim // heads
+        self.embed = nn.Embedding(num_classes, dim)
+        self.given = nn.Parameter(torch.zeros(dim))
+        self.time = nn.Sequential(nn.Linear(time_dim, time_dim), nn.SiLU(), nn.Linear(time_dim, time_dim), nn.SiLU())
+        self.modulate = nn.Linear(time_dim, 6 * dim)
+        self.layers = nn.ModuleList(_Layer(dim, heads, mlp, dropout, depth) for _ in range(depth))
+        self.final = nn.Linear(time_dim, 2 * dim)
+        self.logits = nn.Linear(dim, num_classes)
+        nn.init.normal_(self.embed.weight, std=1.0)
+        for linear in (self.modulate, self.final, self.logits):
+            nn.init.zeros_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x_t: Tensor, t: Tensor, pad: Tensor | None = None, given: Tensor | None = None) -> Tensor:
+        """Logits at every element."""
+        x = x_t.flatten(1)
+        h = self.embed(x)
+        if given is not None:
+            h = h + given.flatten(1)[..., None] * self.given
+        time = self.time(time_features(t, self.time_dim))
+        shared = self.modulate(time).unflatten(-1, (1, 6, -1))
+        attend = None if pad is None else ~pad.flatten(1)[:, None, None, :]
+        turn = _rotation(x.shape[1], self.head_dim, h)
+        for layer in self.layers:
+            h = layer(h, shared, turn, attend)
+        scale, shift = self.final(time)[:, None].chunk(2, -1)
+        return self.logits(_norm(h) * (1 + scale) + shift).unflatten(1, x_t.shape[1:])  # type: ignore[no-any-return]
+
+
+class _Layer(nn.Module):
+    """Attention, then MLP; each branch is normalised, scaled and shifted before, gated after."""
+
+    def __init__(self, dim: int, heads: int, mlp: int, dropout: float, depth: int):
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.qkv, self.project = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.widen, self.narrow = nn.Linear(dim, mlp), nn.Linear(mlp, dim)
+        self.offset = nn.Parameter(torch.zeros(6, dim))
+        self.drop = nn.Dropout(dropout)
+        for linear in (self.qkv, self.widen, self.project, self.narrow):
+            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
+            nn.init.zeros_(linear.bias)
+        for linear in (self.project, self.narrow):  # the residual stream keeps its size at any depth
+            nn.init.normal_(linear.weight, std=(2 * depth * linear.in_features) ** -0.5)
+
+    def forward(self, h: Tensor, shared: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
+        scale_a, shift_a, gate_a, scale_m, shift_m, gate_m = (shared + self.offset).unbind(-2)
+        branch = self.attention(_norm(h) * (1 + scale_a) + shift_a, turn, attend)
+        h = h + (1 + gate_a) * self.drop(branch)
+        branch = self.narrow(F.gelu(self.widen(_norm(h) * (1 + scale_m) + shift_m), approximate="tanh"))
+        return h + (1 + gate_m) * self.drop(branch)
+
+    def attention(self, h: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
+        q, k, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k = (_rotate(F.rms_norm(z, z.shape[-1:]), turn).to(v.dtype) for z in (q, k))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend)
+        return self.project(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+def _norm(h: Tensor) -> Tensor:
+    """Layer norm without parameters: scale and shift come from the time."""
+    return F.layer_norm(h, h.shape[-1:])
+
+
+def _rotation(length: int, head_dim: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of p w_i, w_i = 10000^(-2i/d), (L, d/2)."""
+    exponents = torch.arange(0, head_dim, 2, device=like.device, dtype=torch.float32) / head_dim
+    angles = torch.arange(length, device=like.device, dtype=torch.float32)[:, None] * 10000.0**-exponents
+    return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+
+
+def _rotate(z: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotary position embedding: turn each pair (z_i, z_{i + d/2}) by its angle."""
+    cos, sin = turn
+    a, b = z.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)

@@ -1,0 +1,218 @@
+"""A trained model with everything needed to use it: `Pipeline.from_pretrained(folder).sample(4)`."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from usd3._checks import as_count, require
+from usd3._files import written_whole
+from usd3._processes import gathered, rank_and_world
+from usd3._version import __version__
+from usd3.config import NETS, DataConfig, DiffusionConfig, ModelConfig
+from usd3.samplers import Corrector, Step
+
+__all__ = ["Pipeline", "PipelineConfig", "in_batches", "save_pretrained"]
+
+_LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # how many logits a batch may have before memory is tried
+
+
+@dataclass
+class PipelineConfig:
+    """What `config.json` says: the categories, the diffusion, the network and the data they were made for."""
+
+    num_classes: int
+    shape: list[int]
+    diffusion: DiffusionConfig = field(default_factory=DiffusionConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    music: bool = False
+    decode: list[int] | None = None
+    marginal: list[float] | None = None
+    prefix: int = 32
+    steps: int = 0
+    usd3_version: str = __version__
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "PipelineConfig":
+        """From the content of a config.json."""
+        parts = {"diffusion": DiffusionConfig, "model": ModelConfig, "data": DataConfig}
+        made = {name: kind(**values[name]) for name, kind in parts.items() if name in values}
+        return cls(**{**values, **made})
+
+
+class Pipeline:
+    """A network, its diffusion, and the meaning of its categories. Tokens go in and come out as in the data."""
+
+    def __init__(self, config: PipelineConfig, model: nn.Module | None = None):
+        self.config = config
+        self.diffusion = config.diffusion.build(config.num_classes, config.marginal)
+        self.model = (config.model.build(self.diffusion) if model is None else model).eval()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(iter(self.model.parameters()), torch.empty(0)).device
+
+    def to(self, device: torch.device | str) -> "Pipeline":
+        """Move the network."""
+        self.model.to(device)
+        return self
+
+    # ---- files --------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_pretrained(
+        cls, folder: Path | str, model: nn.Module | None = None, trust_code: bool = False, device: str | None = None
+    ) -> "Pipeline":
+        """Load `config.json` and `model.safetensors` from a folder.
+
+        A network class that is not ours is only imported with `trust_code=True`; or pass the network as `model`.
+        """
+        folder = Path(folder)
+        for name in ("config.json", "model.safetensors"):
+            if not (folder / name).is_file():
+                raise FileNotFoundError(f"{folder / name}: expected a folder with config.json and model.safetensors")
+        try:
+            config = PipelineConfig.from_dict(json.loads((folder / "config.json").read_text()))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{folder / 'config.json'}: {error}") from None
+        known = model is not None or trust_code or config.model.net in NETS
+        require(known, "model.net", config.model.net, f"one of {sorted(NETS)}; trust_code=True imports other classes")
+        pipeline = cls(config, model)
+        try:
+            pipeline.model.load_state_dict(load_file(folder / "model.safetensors"))
+        except (SafetensorError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"{folder / 'model.safetensors'}: expected the weights of its config ({reason})") from None
+        default = "cuda" if torch.cuda.is_available() else "cpu"
+        return pipeline.to(device or default)
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Write `config.json` and `model.safetensors`."""
+        save_pretrained(Path(folder), self.config, self.model.state_dict())
+
+    # ---- use ----------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def sample(
+        self,
+        num: int | None = None,
+        num_steps: int = 100,
+        tokens: Tensor | None = None,
+        given: Tensor | None = None,
+        pad: Tensor | None = None,
+        corrector: Corrector | None = None,
+        sampler: str = "exact",
+        seed: int = 0,
+        batch_size: int | None = None,
+        callback: Callable[[Step], None] | None = None,
+    ) -> Tensor:
+        """Draw `num` objects, or one for each row of `tokens` whose elements `given` are kept, (N, ...) int64.
+
+        The work is done in batches, made smaller by themselves where memory does not suffice, and divided among
+        processes where a launcher started several; every process gets the whole result. Draws depend on `seed` and
+        the batch size.
+        """
+        shape = tuple(self.config.shape)
+        if tokens is not None:
+            require(tuple(tokens.shape[1:]) == shape, "tokens.shape", tuple(tokens.shape), f"(N, *{shape})")
+            require(num in (None, len(tokens)), "num", num, f"None or the number of rows of tokens, {len(tokens)}")
+            tokens, num = self.encoded(tokens), len(tokens)
+        num = as_count(1 if num is None else num, "num", 1)
+        masks = {
+            "given": None if given is None else given.expand(num, *shape),
+            "pad": None if pad is None else pad.expand(num, *shape),
+        }
+
+        def draw(rows: slice) -> Tensor:
+            generator = torch.Generator(self.device).manual_seed(seed * 1_000_003 + rows.start)
+            own = {name: None if m is None else m[rows].to(self.device) for name, m in masks.items()}
+            return self.diffusion.sample(
+                self.model,
+                (rows.stop - rows.start, *shape),
+                num_steps,
+                corrector=corrector,
+                sampler=sampler,
+                given_tokens=None if tokens is None else tokens[rows].to(self.device),
+                generator=generator,
+                callback=callback,
+                device=self.device,
+                **own,
+            ).cpu()
+
+        return self.decoded(in_batches(draw, num, batch_size or self.batch_size(num)))
+
+    def batch_size(self, num: int) -> int:
+        """How many objects to try at once."""
+        logits = torch.Size(self.config.shape).numel() * self.diffusion.noise.num_classes
+        return max(1, min(num, _LOGITS_AT_ONCE.get(self.device.type, 2**24) // logits))
+
+    @torch.inference_mode()
+    def bound(
+        self,
+        tokens: Tensor,
+        given: Tensor | None = None,
+        pad: Tensor | None = None,
+        num_samples: int | None = None,
+        seed: int = 0,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        """An upper bound on -log p(free elements | given), (N,) in nats."""
+        encoded = self.encoded(tokens)
+
+        def nats(rows: slice) -> Tensor:
+            own = (None if m is None else m.expand(tokens.shape)[rows].to(self.device) for m in (given, pad))
+            masks = dict(zip(("given", "pad"), own))
+            generator = torch.Generator(self.device).manual_seed(seed * 1_000_003 + rows.start)
+            x_0 = encoded[rows].to(self.device)
+            return self.diffusion.bound(self.model, x_0, num_samples, generator=generator, **masks).cpu()
+
+        return in_batches(nats, len(tokens), batch_size or self.batch_size(len(tokens)))
+
+    # ---- categories ---------------------------------------------------------------------------------------------
+
+    def decoded(self, tokens: Tensor) -> Tensor:
+        """The network's categories as those of the data."""
+        return tokens.long() if self.config.decode is None else torch.tensor(self.config.decode)[tokens.long()]
+
+    def encoded(self, tokens: Tensor) -> Tensor:
+        """Categories of the data as the network's."""
+        tokens, top = tokens.long(), self.config.num_classes - 1
+        bad = tokens[(tokens < 0) | (tokens > top)]
+        require(not len(bad), "tokens", f"... {bad[:1].tolist()} ...", f"categories 0..{top}")
+        return tokens if self.config.decode is None else torch.tensor(self.config.decode).argsort()[tokens]
+
+
+def save_pretrained(folder: Path, config: PipelineConfig, weights: dict[str, Tensor]) -> None:
+    """Write `config.json` and `model.safetensors`."""
+    with written_whole(folder / "model.safetensors") as temporary:
+        save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, temporary)
+    with written_whole(folder / "config.json") as temporary:
+        temporary.write_text(json.dumps(asdict(config), indent=2) + "\n")
+
+
+def in_batches(work: Callable[[slice], Tensor], num: int, batch_size: int) -> Tensor:
+    """work(rows) for all of 0..num-1, in batches shared among the processes; halved where memory does not suffice."""
+    while True:
+        batches = [slice(i, min(i + batch_size, num)) for i in range(0, num, batch_size)]
+        rank, world = rank_and_world()
+        try:
+            mine = [work(rows) for rows in batches[rank::world]]
+            fits = True
+        except torch.OutOfMemoryError:
+            mine, fits = [], False
+        parts = gathered((fits, mine))
+        if all(fits for fits, _ in parts):
+            break
+        if batch_size == 1:
+            raise MemoryError("one object alone does not fit into the memory of the device")
+        torch.cuda.empty_cache()
+        batch_size //= 2
+    return torch.cat([parts[i % world][1][i // world] for i in range(len(batches))])

@@ -1,0 +1,299 @@
+"""Training on Lightning: the module, its data, and the moving average of its weights.
+
+Every draw of a step is seeded by (seed, step, part of the batch), and so are its objects. So a run that was stopped goes
+on exactly as if it had not been, and two processes do what one does in two parts.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader
+
+from usd3._checks import require
+from usd3.conditioning import draw_given
+from usd3.config import TrainingConfig
+from usd3.data import Dataset, Sequences
+from usd3.diffusion import Diffusion
+
+__all__ = ["Ema", "SequenceData", "Training", "seed_of"]
+
+
+def seed_of(*numbers: int) -> int:
+    """One well-mixed 63-bit seed from several numbers."""
+    digest = hashlib.blake2b(",".join(map(str, numbers)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+class Batches:
+    """The batches of a run from some step on, without end: dicts with tokens, pad, step and part.
+
+    Objects are taken in a random order, a new one for each pass. A batch is divided into `parts`, and this process
+    takes those with index rank, rank + world, ...
+    """
+
+    def __init__(
+        self,
+        rows: Sequences,
+        batch_size: int,
+        seed: int,
+        first_step: Callable[[], int],
+        parts: int,
+        rank: int,
+        world: int,
+        transpose: Callable[[Tensor, torch.Generator], Tensor] | None = None,
+    ):
+        require(batch_size % parts == 0, "training.batch_size", batch_size, f"a multiple of {parts}, its parts")
+        self.rows, self.batch_size, self.seed, self.first_step = rows, batch_size, seed, first_step
+        self.parts, self.rank, self.world, self.transpose = parts, rank, world, transpose
+        self._pass, self._order = -1, torch.empty(0)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        step = self.first_step()
+        while True:
+            for part in range(self.rank, self.parts, self.world):
+                yield self.batch(step, part)
+            step += 1
+
+    def batch(self, step: int, part: int) -> dict[str, Any]:
+        """One part of the batch of a step."""
+        size = self.batch_size // self.parts
+        first = step * self.batch_size + part * size
+        chosen = torch.tensor([self._row(i) for i in range(first, first + size)])
+        tokens, pad = self.rows.tokens[chosen], self.rows.pad
+        if self.transpose is not None:
+            tokens = self.transpose(tokens, torch.Generator().manual_seed(seed_of(self.seed, step, part, 1)))
+        batch = {"tokens": tokens, "step": step, "part": part}
+        return batch if pad is None else batch | {"pad": pad[chosen]}
+
+    def _row(self, index: int) -> int:
+        number, place = divmod(index, len(self.rows))
+        if number != self._pass:
+            generator = torch.Generator().manual_seed(seed_of(self.seed, number))
+            self._pass, self._order = number, torch.randperm(len(self.rows), generator=generator)
+        return int(self._order[place])
+
+
+class SequenceData(pl.LightningDataModule):
+    """The data of a run: endless training batches, and the first held-out objects for validation."""
+
+    def __init__(self, dataset: Dataset, config: TrainingConfig, seed: int = 0, transpose: int = 0):
+        super().__init__()
+        self.dataset, self.config, self.seed, self.transpose = dataset, config, seed, transpose
+
+    def train_dataloader(self) -> Batches:
+        """Batches from the step the trainer has reached."""
+        trainer = self.trainer
+        assert trainer is not None
+        return Batches(
+            self.dataset.train,
+            self.config.batch_size,
+            self.seed,
+            lambda: trainer.global_step,
+            parts=self.config.accumulate * trainer.world_size,
+            rank=trainer.global_rank,
+            world=trainer.world_size,
+            transpose=_transposer(self.dataset, self.transpose) if self.transpose else None,
+        )
+
+    def val_dataloader(self) -> DataLoader[dict[str, Any]]:
+        """The share of this process, in batches as large as those of training."""
+        trainer, test = self.trainer, self.dataset.test
+        assert trainer is not None
+        mine = torch.arange(trainer.global_rank, min(self.config.validate_objects, len(test)), trainer.world_size)
+        size = max(1, self.config.batch_size // (self.config.accumulate * trainer.world_size))
+        pads = {} if test.pad is None else {"pad": test.pad}
+        batches: Any = [{"tokens": test.tokens[i]} | {k: v[i] for k, v in pads.items()} for i in mine.split(size)]
+        return DataLoader(batches, batch_size=None)
+
+
+def _transposer(dataset: Dataset, most: int) -> Callable[[Tensor, torch.Generator], Tensor]:
+    """Move each melody by -most..most semitones, as far as its pitches allow; rests stay."""
+
+    def transpose(tokens: Tensor, generator: torch.Generator) -> Tensor:
+        original = dataset.decoded(tokens.long())
+        sounding = original < 128
+        low = torch.where(sounding, original, 127).amin(1)
+        high = torch.where(sounding, original, 0).amax(1)
+        shift = torch.randint(-most, most + 1, (len(tokens),), generator=generator)
+        shift = torch.minimum(torch.maximum(shift, -low), 127 - high)
+        return dataset.encoded(torch.where(sounding, original + shift[:, None], original))
+
+    return transpose
+
+
+class Training(pl.LightningModule):
+    """One network, one diffusion, one objective."""
+
+    def __init__(self, model: nn.Module, diffusion: Diffusion, config: TrainingConfig, seed: int = 0):
+        super().__init__()
+        self.model, self.diffusion, self.config, self.seed = model, diffusion, config, seed
+        self._loss = torch.compile(self._eager_loss) if config.compile else self._eager_loss
+        self._recent: list[Tensor] = []
+        self.latest: dict[str, float] = {}
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The loss of one part of a batch; its draws depend on (seed, step, part) alone."""
+        torch.manual_seed(seed_of(self.seed, batch["step"], batch["part"]))
+        x_0, pad = batch["tokens"].long(), batch.get("pad")
+        loss, shown = self._loss(x_0, pad)
+        self._recent.append(shown)
+        return loss
+
+    def _eager_loss(self, x_0: Tensor, pad: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The loss, and what the log shows of it: the loss per free element, and the bound in bits per element."""
+        given = draw_given(self.config.given, x_0, self.config.prefix)
+        out = self.diffusion.loss(
+            self.model, x_0, self.config.objective, given=given, pad=pad, stratified=self.config.stratified
+        )
+        free = _count_free(x_0, given, pad).sum().clamp(min=1) / len(x_0)
+        return out.loss, torch.stack([out.loss.detach() / free, out.vlb / free / math.log(2)]).float()
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Every `log_every` steps, write the mean since the last row; a loss that is no number ends the run."""
+        last_part = batch_idx % self.config.accumulate == self.config.accumulate - 1
+        if last_part and self.global_step % self.config.log_every == 0:
+            self.log_recent()
+
+    def log_recent(self) -> None:
+        """Write the means of what was not yet written."""
+        if not self._recent:
+            return
+        loss, bits = torch.stack(self._recent).mean(0).tolist()
+        self._recent.clear()
+        if not math.isfinite(loss):
+            raise ArithmeticError(
+                f"the loss is {loss} at step {self.global_step}: try a smaller training.lr or more training.warmup"
+            )
+        self.latest = {"loss": loss, "bits_per_element": bits}
+        rate = self.trainer.optimizers[0].param_groups[0]["lr"]
+        rows = {"train/loss": loss, "train/bits_per_element": bits, "train/lr": rate}
+        for logger in self.loggers:
+            logger.log_metrics(rows, self.global_step)
+
+    def on_validation_start(self) -> None:
+        """Start the sums of the bound."""
+        self._bound = torch.zeros(2, dtype=torch.float64, device=self.device)
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """The bound on -log p(free | given) of held-out objects, at 16 times each."""
+        generator = torch.Generator(self.device).manual_seed(seed_of(self.seed, batch_idx))
+        x_0, pad = batch["tokens"].long(), batch.get("pad")
+        given = None
+        if self.config.given == "prefix":
+            given = draw_given("prefix", x_0, self.config.prefix)
+        nats = self.diffusion.bound(self.model, x_0, num_samples=16, given=given, pad=pad, generator=generator)
+        self._bound += torch.stack([nats.sum(), _count_free(x_0, given, pad).sum().double()])
+
+    def on_validation_end(self) -> None:
+        """Write bits per element over all processes."""
+        nats, elements = self.trainer.strategy.reduce(self._bound, reduce_op="sum").tolist()
+        bits = nats / max(1.0, elements) / math.log(2)
+        self.latest["val_bits_per_element"] = bits
+        for logger in self.loggers:
+            logger.log_metrics({"val/bits_per_element": bits}, self.global_step)
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """Adam or AdamW; matrices decay, vectors do not."""
+        config = self.config
+        weights = [p for p in self.model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in weights if p.dim() >= 2], "weight_decay": config.weight_decay},
+            {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
+        optimizer = kind([g for g in groups if g["params"]], lr=config.lr, betas=config.betas)
+        scheduler = LambdaLR(optimizer, config.learning_rate)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def _count_free(x_0: Tensor, given: Tensor | None, pad: Tensor | None) -> Tensor:
+    """How many elements of each object are neither given nor padding, (B,)."""
+    free = torch.ones_like(x_0, dtype=torch.bool)
+    for mask in (given, pad):
+        free = free if mask is None else free & ~mask
+    return free.flatten(1).sum(1)
+
+
+class Ema(pl.Callback):
+    """A moving average of the weights, with decay min(ema, (1 + n) / (10 + n)) after n steps.
+
+    It stands in for the weights in validation and in what is exported. Lightning's own averaging copies the whole module
+    and does not know sharded models; this one keeps one tensor for each local shard.
+    """
+
+    def __init__(self, decay: float):
+        self.decay, self.averages = decay, list[Tensor]()
+        self._step = 0
+
+    def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Start from the weights as they are, unless a checkpoint has brought the averages."""
+        self._step = trainer.global_step
+        weights = list(module.parameters())
+        self.averages = [a.to(p.device) for a, p in zip(self.averages, weights)] or _copies(weights)
+
+    @torch.no_grad()
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Move the averages, once for each optimiser step."""
+        if trainer.global_step > self._step:
+            self._step = trainer.global_step
+            decay = min(self.decay, (1 + self._step) / (10 + self._step))
+            torch._foreach_lerp_(self.averages, [p.detach() for p in module.parameters()], 1 - decay)
+
+    @contextmanager
+    def averaged(self, module: pl.LightningModule) -> Iterator[None]:
+        """Inside, the module has the averages for weights."""
+        self._swap(module)
+        try:
+            yield
+        finally:
+            self._swap(module)
+
+    @torch.no_grad()
+    def _swap(self, module: pl.LightningModule) -> None:
+        weights = [p.detach() for p in module.parameters()]
+        kept = _copies(weights)
+        torch._foreach_copy_(weights, self.averages)
+        torch._foreach_copy_(self.averages, kept)
+
+    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Validate the averages."""
+        self._swap(module)
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Go on with the weights."""
+        self._swap(module)
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Add the averages as a state dict of their own, gathered from all shards."""
+        checkpoint["ema"] = self.state(trainer, module)
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Take the averages from a checkpoint; the weights are already in place, and stay."""
+        weights = list(module.parameters())
+        kept = _copies(weights)
+        trainer.strategy.load_model_state_dict({"state_dict": checkpoint["ema"]}, strict=True)
+        self.averages = _copies(weights)
+        with torch.no_grad():
+            torch._foreach_copy_([p.detach() for p in weights], kept)
+
+    def state(self, trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
+        """The averages by name, on the CPU."""
+        with self.averaged(module):
+            return {name: value.detach().cpu().clone() for name, value in _state(trainer).items()}
+
+
+def _state(trainer: pl.Trainer) -> dict[str, Tensor]:
+    return trainer.strategy.lightning_module_state_dict()
+
+
+def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return [t.detach().clone() for t in tensors]

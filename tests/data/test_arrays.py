@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+import torch
+
+from usd3.data import load_arrays
+
+ROWS = np.arange(60).reshape(20, 3) % 7
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(name="data.npz", array=None, **arrays):
+        path = tmp_path / name
+        if array is None:
+            np.savez(path, **arrays)
+        else:
+            np.save(path, array)
+        return path
+
+    return write
+
+
+def rows(*splits):
+    return sorted(tuple(row) for split in splits for row in split.tokens.tolist())
+
+
+def test_named_arrays_are_the_splits(save):
+    dataset = load_arrays(save(train=ROWS[:15], test=ROWS[15:]))
+    assert dataset.train.tokens.tolist() == ROWS[:15].tolist()
+    assert dataset.test.tokens.tolist() == ROWS[15:].tolist()
+    assert (dataset.num_classes, dataset.shape, dataset.name) == (7, (3,), "data")
+    assert dataset.train.tokens.dtype == torch.uint8
+
+
+def test_other_names_can_be_given(save):
+    dataset = load_arrays(save(a=ROWS[:4], b=ROWS[4:], c=ROWS), train="b", test="a")
+    assert (len(dataset.train), len(dataset.test)) == (16, 4)
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz with a train array", "npz with one array"])
+def test_without_a_test_array_the_rows_are_split_at_random(save, kind):
+    numbered = np.arange(100)[:, None] + np.zeros((1, 2), dtype=int)
+    name = "train" if "train" in kind else "x"
+    path = save("data.npy", numbered) if kind == "npy" else save(**{name: numbered})
+    splits = [load_arrays(path, test_fraction=0.2, seed=seed) for seed in (0, 0, 1)]
+    assert len(splits[0].test) == 20
+    assert rows(splits[0].train, splits[0].test) == sorted(map(tuple, numbered.tolist()))
+    assert rows(splits[0].test) == rows(splits[1].test) != rows(splits[2].test)
+
+
+def test_objects_may_have_any_shape_and_many_categories(save):
+    dataset = load_arrays(save("images.npy", np.arange(3 * 4 * 5 * 6).reshape(3, 4, 5, 6)))
+    assert (dataset.shape, dataset.num_classes) == ((4, 5, 6), 360)
+    assert dataset.train.tokens.dtype == torch.int32
+
+
+def test_the_pad_value_becomes_padding_and_token_0(save):
+    train = np.array([[1, 2, -1], [2, -1, -1]])
+    dataset = load_arrays(save(train=train, test=np.array([[1, 1, 1]])), pad_value=-1)
+    assert dataset.train.tokens.tolist() == [[1, 2, 0], [2, 0, 0]]
+    assert dataset.train.pad.tolist() == [[False, False, True], [False, True, True]]
+    assert dataset.test.pad is None
+    assert dataset.num_classes == 3
+
+
+def test_a_large_pad_value_does_not_count_as_a_category(save):
+    assert load_arrays(save(train=np.array([[0, 1, 99]]), test=np.array([[1, 0, 1]])), pad_value=99).num_classes == 2
+
+
+def test_music_has_129_categories(save):
+    dataset = load_arrays(save(train=ROWS, test=ROWS), music=True)
+    assert dataset.music
+    assert dataset.num_classes == 129
+
+
+def test_several_arrays_without_the_named_one_are_listed(save):
+    with pytest.raises(ValueError, match="= a, b: expected one named 'train'"):
+        load_arrays(save(a=ROWS, b=ROWS))
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (ROWS.astype(float), "dtype = float64: expected integers"),
+        (ROWS > 1, "dtype = bool: expected integers"),
+        (np.array(["a", "b"]), "dtype = <U1: expected integers"),
+        (ROWS - 1, "= -1: expected categories"),
+        (ROWS.astype(np.uint64) + np.uint64(2**63), "expected categories"),
+        (ROWS[:0], r"shape = \(0, 3\)"),
+        (ROWS[:, 0], r"shape = \(20,\)"),
+        (ROWS[:1], "number of groups to split = 1"),
+    ],
+)
+def test_unfit_arrays_are_refused(save, array, message):
+    with pytest.raises(ValueError, match=message):
+        load_arrays(save("data.npy", array))
+
+
+def test_tokens_above_num_classes_are_refused(save):
+    with pytest.raises(ValueError, match=r"token of test = 6: expected categories 0\.\.4"):
+        load_arrays(save(train=ROWS % 5, test=ROWS), num_classes=5)
+
+
+def test_pickled_arrays_are_refused(tmp_path):
+    np.save(tmp_path / "data.npy", np.array([[1, None]], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"data\.npy: not a \.npy or \.npz file of plain numbers"):
+        load_arrays(tmp_path / "data.npy")
+
+
+@pytest.mark.parametrize("content", [b"", b"not an array", b"PK\x03\x04 half a zip"])
+def test_other_files_are_refused(tmp_path, content):
+    (tmp_path / "data.npz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"data\.npz: not a \.npy or \.npz file"):
+        load_arrays(tmp_path / "data.npz")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.npy: no such file"):
+        load_arrays(tmp_path / "none.npy")
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -0.5])
+def test_the_test_fraction_lies_between_0_and_1(save, fraction):
+    with pytest.raises(ValueError, match="test_fraction"):
+        load_arrays(save("data.npy", ROWS), test_fraction=fraction)
