@@ -2,12 +2,13 @@
 
     python benchmarks/train_step.py --csv benchmarks/results/train_step.csv
 
-Batch 64 x 256, 129 categories, the paper's small and large network and ours of the small one's size. The clock runs over
-`--steps` steps after a warm-up, in one process; rows of one run compare, rows of different machines do not.
+Batch 64 x 256, 129 categories, the paper's small and large networks and ours of the same sizes. The clock runs over
+`--steps` steps after a warm-up, in one process. Rows of one run compare, rows of different machines do not.
 """
 
 import argparse
 import csv
+import itertools
 import platform
 import subprocess
 import time
@@ -19,6 +20,7 @@ from torch import nn
 
 import usd3
 from usd3.nets import FilmTransformer, Hollow, Transformer
+from usd3.train import compiled as compile_loss
 
 NETS = {
     "film small": lambda: FilmTransformer(129),
@@ -26,10 +28,13 @@ NETS = {
     "transformer small": lambda: Transformer(129),
     "transformer large": lambda: Transformer(129, dim=1024, depth=7, heads=16, mlp=4096),
 }
+TIMES = {"continuous": None, "discrete": 1000}
 MODES = {"fp32": (False, False), "bf16": (True, False), "bf16 compiled": (True, True)}
 
 
-def measure(net: nn.Module, num_steps: int | None, bf16: bool, compiled: bool, steps: int, device: str) -> dict[str, Any]:
+def measure(
+    net: nn.Module, num_steps: int | None, bf16: bool, compiled: bool, steps: int, device: str
+) -> dict[str, Any]:
     """Milliseconds and peak memory of a step."""
     diffusion = usd3.Diffusion(usd3.Uniform(129), usd3.Cosine(), num_steps=num_steps, validate=False)
     model = Hollow(net, diffusion).to(device)
@@ -42,7 +47,7 @@ def measure(net: nn.Module, num_steps: int | None, bf16: bool, compiled: bool, s
     def loss() -> torch.Tensor:
         return diffusion.loss(model, x_0, "usd3", given=given, stratified=True).loss
 
-    run = torch.compile(loss) if compiled else loss
+    run = compile_loss(loss) if compiled else loss
 
     def step() -> None:
         with torch.autocast(device, torch.bfloat16, enabled=bf16):
@@ -71,32 +76,32 @@ def measure(net: nn.Module, num_steps: int | None, bf16: bool, compiled: bool, s
 
 
 def main() -> None:
+    """Measure every network in every mode."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100, help="steps to time")
     parser.add_argument("--nets", nargs="*", default=list(NETS), choices=list(NETS), help="which networks")
+    parser.add_argument("--times", nargs="*", default=list(TIMES), choices=list(TIMES), help="which kinds of time")
     parser.add_argument("--csv", type=Path, help="write the rows here too")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     machine = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()} CPU"
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    rows = []
-    for name in options.nets:
-        for time_kind, num_steps in (("continuous", None), ("discrete", 1000)):
-            for mode, (bf16, compiled) in MODES.items():
-                torch.manual_seed(0)
-                torch._dynamo.reset()
-                net = NETS[name]()
-                found = measure(net, num_steps, bf16, compiled, options.steps, device)
-                size = sum(p.numel() for p in net.parameters())
-                rows.append({"net": name, "parameters": size, "time": time_kind, "mode": mode} | found)
-                print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
-    if options.csv:
-        options.csv.parent.mkdir(parents=True, exist_ok=True)
-        with open(options.csv, "w", newline="") as file:
-            shared = {"machine": machine, "torch": torch.__version__, "usd3": usd3.__version__, "commit": commit}
-            writer = csv.DictWriter(file, [*rows[0], *shared])
-            writer.writeheader()
-            writer.writerows(row | shared for row in rows)
+    shared = {"machine": machine, "torch": torch.__version__, "usd3": usd3.__version__, "commit": commit}
+    rows: list[dict[str, Any]] = []
+    for name, kind, mode in itertools.product(options.nets, options.times, MODES):
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        net = NETS[name]()
+        size = sum(p.numel() for p in net.parameters())
+        found = measure(net, TIMES[kind], *MODES[mode], options.steps, device)
+        rows.append({"net": name, "parameters": size, "time": kind, "mode": mode} | found | shared)
+        print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key not in shared), flush=True)
+        if options.csv:
+            options.csv.parent.mkdir(parents=True, exist_ok=True)
+            with open(options.csv, "w", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows)
 
 
 if __name__ == "__main__":

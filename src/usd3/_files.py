@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["written_whole"]
+__all__ = ["write_whole", "written_whole"]
 
 
 @contextmanager
@@ -26,3 +26,9 @@ def written_whole(path: Path | str) -> Iterator[Path]:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+def write_whole(path: Path | str, content: bytes | str) -> None:
+    """Write `content` to `path`, whole or not at all."""
+    with written_whole(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import torch.distributed as dist
 
-__all__ = ["gathered", "rank_and_world"]
+__all__ = ["gathered", "is_main", "rank_and_world"]
 
 T = TypeVar("T")
 
@@ -13,6 +13,11 @@ T = TypeVar("T")
 def rank_and_world() -> tuple[int, int]:
     """This process's number and how many there are, as a launcher such as torchrun says; (0, 1) without one."""
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def is_main() -> bool:
+    """Whether this process speaks for all: the first of those a launcher or Lightning started."""
+    return rank_and_world()[0] == 0 and int(os.environ.get("LOCAL_RANK", 0)) == 0
 
 
 def gathered(mine: T) -> list[T]:

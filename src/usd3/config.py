@@ -71,12 +71,14 @@ class DataConfig:
 
     def load(self) -> Dataset:
         """Read the data."""
-        split = {"test_fraction": self.test_fraction, "seed": self.seed}
+        split: dict[str, Any] = {"test_fraction": self.test_fraction, "seed": self.seed}
         if self.source == "bach":
             dataset = load_bach(self.length, **split)
         else:
             kinds = {"array": "an .npy or .npz file", "lakh": "the folder of the release", "midi": "a folder"}
-            require(self.path is not None, "data.path", self.path, f"{kinds[self.source]} for data.source {self.source}")
+            require(
+                self.path is not None, "data.path", self.path, f"{kinds[self.source]} for data.source {self.source}"
+            )
             path = str(self.path)
             if self.source == "array":
                 dataset = load_arrays(
@@ -165,7 +167,9 @@ class ModelConfig:
         net: nn.Module
         if self.net in NETS:
             require(not self.options, "model.options", self.options, f"nothing for model.net {self.net!r}")
-            sizes: dict[str, Any] = {name: getattr(self, name) for name in ("dim", "depth", "heads", "dropout", "time_dim")}
+            sizes: dict[str, Any] = {
+                name: getattr(self, name) for name in ("dim", "depth", "heads", "dropout", "time_dim")
+            }
             sizes["mlp"] = 4 * self.dim if self.mlp is None else self.mlp
             if self.net == "film":
                 sizes["output_blocks"] = self.output_blocks
@@ -212,6 +216,7 @@ class TrainingConfig:
         ema: decay of the moving average of the weights, ramped up as (1 + n) / (10 + n); 0: no average.
         precision: "32" or "bf16".
         compile: use torch.compile.
+        compile_mode: its mode; "reduce-overhead" uses CUDA graphs, which help small networks.
         accelerator: "auto", "cpu" or "gpu".
         devices: how many; "auto": all GPUs, or one process on the CPU.
         nodes: number of machines.
@@ -241,6 +246,7 @@ class TrainingConfig:
     ema: float = 0.999
     precision: Literal["32", "bf16"] = "32"
     compile: bool = False
+    compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     devices: int | Literal["auto"] = "auto"
     nodes: int = 1

@@ -1,7 +1,6 @@
 """One run: a folder with the recipe, the logs, the checkpoints, and at the end the trained model."""
 
 import logging
-import os
 import warnings
 from contextlib import suppress
 from dataclasses import asdict
@@ -10,12 +9,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-import yaml
+import yaml  # type: ignore[import-untyped]
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from usd3._checks import require
-from usd3._files import written_whole
-from usd3._processes import rank_and_world
+from usd3._files import write_whole
+from usd3._processes import is_main
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoints, require_whole
 from usd3.config import Recipe, TrainingConfig
 from usd3.data import Dataset
@@ -56,6 +55,7 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
         decode=None if dataset.decode is None else dataset.decode.tolist(),
         marginal=marginal,
         prefix=recipe.training.prefix,
+        precision=recipe.training.precision,
         steps=recipe.training.steps,
     )
     torch.manual_seed(seed_of(recipe.seed))
@@ -65,15 +65,13 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
 def fit(recipe: Recipe, folder: Path | str, resume: bool = False, progress: bool = True) -> Pipeline:
     """Train the recipe's model in a folder of its own; with `resume`, go on from its newest whole checkpoint."""
     folder = Path(folder)
-    main = _is_main()
+    main = is_main()
     start = _newest_whole(folder) if resume else None
     require(resume or not main or not (folder / "recipe.yaml").exists(), "run", folder, "a folder without a run")
     dataset = recipe.data.load()
     pipeline = pipeline_for(recipe, dataset)
     if main:
-        with written_whole(folder / "recipe.yaml") as temporary:
-            temporary.write_text(yaml.safe_dump(asdict(recipe), sort_keys=False))
-    os.environ["USD3_RUN"] = str(folder)  # where the processes that Lightning starts find it
+        write_whole(folder / "recipe.yaml", yaml.safe_dump(asdict(recipe), sort_keys=False))
     pipeline.diffusion.validate = False  # the data are checked, and a loss that is no number is noticed
     module = Training(pipeline.model, pipeline.diffusion, recipe.training, recipe.seed)
     data = SequenceData(dataset, recipe.training, recipe.seed, recipe.data.transpose)
@@ -84,10 +82,6 @@ def fit(recipe: Recipe, folder: Path | str, resume: bool = False, progress: bool
     if trainer.is_global_zero:
         _plot(folder)
     return Pipeline.from_pretrained(folder, device="cpu", trust_code=True)
-
-
-def _is_main() -> bool:
-    return rank_and_world()[0] == 0 and int(os.environ.get("LOCAL_RANK", 0)) == 0
 
 
 def _newest_whole(folder: Path) -> Path | None:

@@ -4,15 +4,16 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from usd3._checks import as_count, require
-from usd3._files import written_whole
+from usd3._checks import as_count, as_number, require
+from usd3._files import write_whole, written_whole
+from usd3._model import Denoiser
 from usd3._processes import gathered, rank_and_world
 from usd3._version import __version__
 from usd3.config import NETS, DataConfig, DiffusionConfig, ModelConfig
@@ -36,6 +37,7 @@ class PipelineConfig:
     decode: list[int] | None = None
     marginal: list[float] | None = None
     prefix: int = 32
+    precision: Literal["32", "bf16"] = "32"
     steps: int = 0
     usd3_version: str = __version__
 
@@ -110,6 +112,7 @@ class Pipeline:
         pad: Tensor | None = None,
         corrector: Corrector | None = None,
         sampler: str = "exact",
+        temperature: float = 1.0,
         seed: int = 0,
         batch_size: int | None = None,
         callback: Callable[[Step], None] | None = None,
@@ -118,8 +121,10 @@ class Pipeline:
 
         The work is done in batches, made smaller by themselves where memory does not suffice, and divided among
         processes where a launcher started several; every process gets the whole result. Draws depend on `seed` and
-        the batch size.
+        the batch size. `temperature` divides the logits: 1 draws from the model, less keeps
+        closer to what it finds likely.
         """
+        as_number(temperature, "temperature", 0)
         shape = tuple(self.config.shape)
         if tokens is not None:
             require(tuple(tokens.shape[1:]) == shape, "tokens.shape", tuple(tokens.shape), f"(N, *{shape})")
@@ -135,7 +140,7 @@ class Pipeline:
             generator = torch.Generator(self.device).manual_seed(seed * 1_000_003 + rows.start)
             own = {name: None if m is None else m[rows].to(self.device) for name, m in masks.items()}
             return self.diffusion.sample(
-                self.model,
+                self.denoiser(temperature),
                 (rows.stop - rows.start, *shape),
                 num_steps,
                 corrector=corrector,
@@ -148,6 +153,18 @@ class Pipeline:
             ).cpu()
 
         return self.decoded(in_batches(draw, num, batch_size or self.batch_size(num)))
+
+    def denoiser(self, temperature: float = 1.0) -> Callable[..., Tensor]:
+        """The network as the sampler calls it; on a GPU in bfloat16 where it was trained so."""
+        kind = self.device.type
+        half = self.config.precision == "bf16" and kind == "cuda"
+
+        def denoise(x_t: Tensor, t: Tensor, given: Tensor, pad: Tensor | None = None) -> Tensor:
+            with torch.autocast(kind, torch.bfloat16, enabled=half):
+                logits = Denoiser(self.model, self.diffusion.noise.num_classes, given, pad)(x_t, t)
+            return logits if temperature == 1 else logits / temperature
+
+        return denoise
 
     def batch_size(self, num: int) -> int:
         """How many objects to try at once."""
@@ -172,7 +189,7 @@ class Pipeline:
             masks = dict(zip(("given", "pad"), own))
             generator = torch.Generator(self.device).manual_seed(seed * 1_000_003 + rows.start)
             x_0 = encoded[rows].to(self.device)
-            return self.diffusion.bound(self.model, x_0, num_samples, generator=generator, **masks).cpu()
+            return self.diffusion.bound(self.denoiser(), x_0, num_samples, generator=generator, **masks).cpu()
 
         return in_batches(nats, len(tokens), batch_size or self.batch_size(len(tokens)))
 
@@ -194,8 +211,7 @@ def save_pretrained(folder: Path, config: PipelineConfig, weights: dict[str, Ten
     """Write `config.json` and `model.safetensors`."""
     with written_whole(folder / "model.safetensors") as temporary:
         save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, temporary)
-    with written_whole(folder / "config.json") as temporary:
-        temporary.write_text(json.dumps(asdict(config), indent=2) + "\n")
+    write_whole(folder / "config.json", json.dumps(asdict(config), indent=2) + "\n")
 
 
 def in_batches(work: Callable[[slice], Tensor], num: int, batch_size: int) -> Tensor:

@@ -1,7 +1,8 @@
 """Progress for long work: a bar on a terminal, a line now and then elsewhere."""
 
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -9,7 +10,7 @@ import lightning.pytorch as pl
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-__all__ = ["Advance", "TrainingProgress", "progress"]
+__all__ = ["Advance", "TrainingProgress", "counted", "progress"]
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -17,7 +18,8 @@ _SECONDS_BETWEEN_LINES = 10.0
 class Advance(Protocol):
     """Tell how far the work is, and what to show beside it."""
 
-    def __call__(self, done: int, note: str = "") -> None: ...
+    def __call__(self, done: int, note: str = "") -> None:
+        """`done` of the total are done."""
 
 
 @contextmanager
@@ -25,7 +27,12 @@ def progress(title: str, total: int, start: int = 0) -> Iterator[Advance]:
     """Show `title` and how much of `total` is done, with the time left. On stderr."""
     console = Console(stderr=True)
     if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
         times = (TimeElapsedColumn(), TextColumn("elapsed,"), TimeRemainingColumn(), TextColumn("left"))
         with Progress(*columns, *times, console=console) as bar:
             task = bar.add_task(title, total=total, completed=start, note="")
@@ -52,7 +59,16 @@ class _Lines:
         self.last = now
         left = now / (done - self.start) * (self.total - done)
         clock = f"{int(now) // 60}:{int(now) % 60:02d} elapsed, {int(left) // 60}:{int(left) % 60:02d} left"
-        Console(stderr=True).print(f"{self.title} {done}/{self.total}  {note}  {clock}", highlight=False, soft_wrap=True)
+        line = "  ".join(filter(None, [f"{self.title} {done}/{self.total}", note, clock]))
+        Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def counted(title: str, total: int) -> Iterator[Callable[[Any], None]]:
+    """A callback that shows how often it was called, of `total` times."""
+    with progress(title, total) as advance:
+        calls = itertools.count(1)
+        yield lambda _: advance(next(calls))
 
 
 class TrainingProgress(pl.Callback):
@@ -68,9 +84,7 @@ class TrainingProgress(pl.Callback):
             self._shown = progress("training", trainer.max_steps, start=trainer.global_step)
             self._advance = self._shown.__enter__()
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Move the bar."""
         if self._advance is not None:
             self._advance(trainer.global_step, "  ".join(f"{k} {v:.3f}" for k, v in _shown(module.latest).items()))

@@ -1,7 +1,7 @@
 """Training on Lightning: the module, its data, and the moving average of its weights.
 
-Every draw of a step is seeded by (seed, step, part of the batch), and so are its objects. So a run that was stopped goes
-on exactly as if it had not been, and two processes do what one does in two parts.
+Every draw of a step is seeded by (seed, step, part of the batch), and so is the choice of its objects. So a run that
+was stopped goes on exactly as if it had not been, and two processes do what one does in two parts.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+import torch._inductor.config
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
@@ -52,7 +53,7 @@ class Batches:
         require(batch_size % parts == 0, "training.batch_size", batch_size, f"a multiple of {parts}, its parts")
         self.rows, self.batch_size, self.seed, self.first_step = rows, batch_size, seed, first_step
         self.parts, self.rank, self.world, self.transpose = parts, rank, world, transpose
-        self._pass, self._order = -1, torch.empty(0)
+        self._orders: dict[int, Tensor] = {}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         step = self.first_step()
@@ -65,19 +66,24 @@ class Batches:
         """One part of the batch of a step."""
         size = self.batch_size // self.parts
         first = step * self.batch_size + part * size
-        chosen = torch.tensor([self._row(i) for i in range(first, first + size)])
+        chosen = self._rows(first, first + size)
         tokens, pad = self.rows.tokens[chosen], self.rows.pad
         if self.transpose is not None:
             tokens = self.transpose(tokens, torch.Generator().manual_seed(seed_of(self.seed, step, part, 1)))
         batch = {"tokens": tokens, "step": step, "part": part}
         return batch if pad is None else batch | {"pad": pad[chosen]}
 
-    def _row(self, index: int) -> int:
-        number, place = divmod(index, len(self.rows))
-        if number != self._pass:
+    def _rows(self, first: int, last: int) -> Tensor:
+        """Rows first..last-1 of the endless sequence of passes, each pass in an order of its own."""
+        passes = range(first // len(self.rows), (last - 1) // len(self.rows) + 1)
+        start = passes.start * len(self.rows)
+        return torch.cat([self._order(number) for number in passes])[first - start : last - start]
+
+    def _order(self, number: int) -> Tensor:
+        if number not in self._orders:
             generator = torch.Generator().manual_seed(seed_of(self.seed, number))
-            self._pass, self._order = number, torch.randperm(len(self.rows), generator=generator)
-        return int(self._order[place])
+            self._orders = {number: torch.randperm(len(self.rows), generator=generator)}
+        return self._orders[number]
 
 
 class SequenceData(pl.LightningDataModule):
@@ -134,7 +140,7 @@ class Training(pl.LightningModule):
     def __init__(self, model: nn.Module, diffusion: Diffusion, config: TrainingConfig, seed: int = 0):
         super().__init__()
         self.model, self.diffusion, self.config, self.seed = model, diffusion, config, seed
-        self._loss = torch.compile(self._eager_loss) if config.compile else self._eager_loss
+        self._loss = compiled(self._eager_loss, config.compile_mode) if config.compile else self._eager_loss
         self._recent: list[Tensor] = []
         self.latest: dict[str, float] = {}
 
@@ -143,7 +149,7 @@ class Training(pl.LightningModule):
         torch.manual_seed(seed_of(self.seed, batch["step"], batch["part"]))
         x_0, pad = batch["tokens"].long(), batch.get("pad")
         loss, shown = self._loss(x_0, pad)
-        self._recent.append(shown)
+        self._recent.append(shown.clone())  # a CUDA graph writes the next step's to the same place
         return loss
 
     def _eager_loss(self, x_0: Tensor, pad: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -199,7 +205,7 @@ class Training(pl.LightningModule):
         for logger in self.loggers:
             logger.log_metrics({"val/bits_per_element": bits}, self.global_step)
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> Any:
         """Adam or AdamW; matrices decay, vectors do not."""
         config = self.config
         weights = [p for p in self.model.parameters() if p.requires_grad]
@@ -208,9 +214,17 @@ class Training(pl.LightningModule):
             {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
         ]
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
-        optimizer = kind([g for g in groups if g["params"]], lr=config.lr, betas=config.betas)
+        fused = all(p.is_cuda for p in weights)
+        optimizer = kind([g for g in groups if g["params"]], lr=config.lr, betas=config.betas, fused=fused)
         scheduler = LambdaLR(optimizer, config.learning_rate)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def compiled(function: Callable[..., Any], mode: str = "default") -> Callable[..., Any]:
+    """torch.compile, without one fusion on which torch 2.11 fails for some of our sizes."""
+    if hasattr(torch._inductor.config.triton, "mix_order_reduction"):
+        torch._inductor.config.triton.mix_order_reduction = False
+    return torch.compile(function, mode=mode)
 
 
 def _count_free(x_0: Tensor, given: Tensor | None, pad: Tensor | None) -> Tensor:
@@ -224,8 +238,8 @@ def _count_free(x_0: Tensor, given: Tensor | None, pad: Tensor | None) -> Tensor
 class Ema(pl.Callback):
     """A moving average of the weights, with decay min(ema, (1 + n) / (10 + n)) after n steps.
 
-    It stands in for the weights in validation and in what is exported. Lightning's own averaging copies the whole module
-    and does not know sharded models; this one keeps one tensor for each local shard.
+    It stands in for the weights in validation and in what is exported. Lightning's own averaging copies the whole
+    module and does not know sharded models; this one keeps one tensor for each local shard.
     """
 
     def __init__(self, decay: float):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from usd3.data._files import write_atomically
+from usd3._files import write_whole
 from usd3.data.dataset import REST, Dataset
 from usd3.data.musicxml import melodies_of, read_score
 from usd3.data.windows import Melody, melodies_dataset, worth_keeping
@@ -67,7 +67,7 @@ def _cached_melodies(folder: Path, progress: Callable[[int, int], None] | None) 
     melodies = _read_corpus(corpus, progress)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, _packed(melodies))
+        write_whole(file, _packed(melodies))
     except OSError:
         pass  # without a cache the next call reads the scores again
     return melodies

@@ -55,6 +55,14 @@ class MarkovChain:
             tokens[:, position] = invert_cdf(cdf, u[step])
         return tokens
 
+    def log_prob(self, tokens: Tensor) -> Tensor:
+        """log p of each token given the one before it, (N, L); of the first, under the marginal."""
+        if self.marginal is None or self.transition is None:
+            raise RuntimeError("log_prob: the chain knows no transitions yet, call fit first")
+        tokens = self._categories(tokens, "tokens")
+        start = self.marginal.to(tokens.device)[tokens[:, :1]]
+        return torch.cat([start, self.transition.to(tokens.device)[tokens[:, :-1], tokens[:, 1:]]], 1).log()
+
     def _categories(self, x: Tensor, name: str) -> Tensor:
         checks = Checks(enabled=True)
         x = as_categories(x, self.num_classes, name, checks)

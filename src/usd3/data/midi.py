@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from usd3._checks import as_count, as_number, require, require_type
-from usd3.data._files import write_atomically
+from usd3._files import write_whole
 from usd3.data.dataset import MUSIC_CLASSES, REST, Dataset
 from usd3.data.windows import Melody, melodies_dataset, worth_keeping
 
@@ -55,7 +55,7 @@ def write_midi(
     score.tracks.append(track)
     score.tempos.append(symusic.Tempo(0, tempo))
     score.markers.append(symusic.TextMeta(len(steps) * _TICKS_PER_STEP, "end"))
-    write_atomically(Path(path), score.dumps_midi())
+    write_whole(Path(path), score.dumps_midi())
 
 
 def load_midi(folder: str | os.PathLike[str], length: int = 256, test_fraction: float = 0.1, seed: int = 0) -> Dataset:

@@ -99,7 +99,7 @@ class _Layer(nn.Module):
         gamma, delta = self.film(time)
         h = gamma * self.norm_attention(h + self.drop(self.attention(h, attend))) + delta
         mlp = self.narrow(self.drop(F.relu(self.widen(h))))
-        return gamma * self.norm_mlp(h + self.drop(mlp)) + delta
+        return gamma * self.norm_mlp(h + self.drop(mlp)) + delta  # type: ignore[no-any-return]
 
     def attention(self, h: Tensor, attend: Tensor | None) -> Tensor:
         q, k, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
@@ -118,4 +118,4 @@ class _OutputBlock(nn.Module):
 
     def forward(self, h: Tensor, time: Tensor) -> Tensor:
         gamma, delta = self.film(time)
-        return gamma * self.norm(h + self.narrow(F.relu(self.widen(h)))) + delta
+        return gamma * self.norm(h + self.narrow(F.relu(self.widen(h)))) + delta  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from usd3.process import Process, column
+from usd3.process import Process
 
 __all__ = ["Hollow"]
 

@@ -83,7 +83,7 @@ class _Layer(nn.Module):
         branch = self.attention(_norm(h) * (1 + scale_a) + shift_a, turn, attend)
         h = h + (1 + gate_a) * self.drop(branch)
         branch = self.narrow(F.gelu(self.widen(_norm(h) * (1 + scale_m) + shift_m), approximate="tanh"))
-        return h + (1 + gate_m) * self.drop(branch)
+        return h + (1 + gate_m) * self.drop(branch)  # type: ignore[no-any-return]
 
     def attention(self, h: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
         q, k, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)

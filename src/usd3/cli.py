@@ -1,0 +1,155 @@
+"""The command line: `usd3 train | sample | evaluate | info`."""
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser  # type: ignore[attr-defined]
+
+from usd3._version import __version__
+from usd3.commands.evaluate import EvaluateOptions, run_evaluation
+from usd3.commands.info import InfoOptions, info
+from usd3.commands.sample import SampleOptions, sample
+from usd3.commands.train import TrainOptions, train
+from usd3.config import Recipe
+from usd3.recipes import find_recipe, list_recipes
+
+__all__ = ["main"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand: its options, what it does, and what its words without dashes mean."""
+
+    options: type[Any]
+    run: Callable[..., Any]
+    words: str
+    example: str
+
+
+COMMANDS = {
+    "train": Command(TrainOptions, train, "[RECIPE ...]", "usd3 train bach --model.dim 256 --training.steps 5000"),
+    "sample": Command(SampleOptions, sample, "MODEL", "usd3 sample runs/bach --prompt test --prefix 32 --animate true"),
+    "evaluate": Command(EvaluateOptions, run_evaluation, "MODEL", "usd3 evaluate runs/bach --limit 100"),
+    "info": Command(InfoOptions, info, "[RECIPE or FOLDER]", "usd3 info bach"),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit status. Errors are one line on stderr."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if arguments[0] == "--version":
+        print(f"usd3 {__version__}")
+        return 0
+    name = arguments[0]
+    try:
+        if name not in COMMANDS:
+            raise ValueError(f"there is no command {name!r}: expected one of {', '.join(COMMANDS)}")
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn  # type: ignore[assignment]
+            _run(name, arguments[1:])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    except KeyboardInterrupt:
+        print(f"usd3 {name}: interrupted", file=sys.stderr)
+        return 130
+    except (ArgumentError, ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError) as error:
+        if os.environ.get("USD3_DEBUG"):
+            raise
+        print(f"usd3 {name}: error: {_one_line(error)}", file=sys.stderr)
+        return 2 if isinstance(error, ArgumentError) else 1
+    return 0
+
+
+def _run(name: str, arguments: list[str]) -> None:
+    command = COMMANDS[name]
+    words = list(arguments)
+    count = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+    words, options = words[:count], words[count:]
+    parser = ArgumentParser(
+        prog=f"usd3 {name}",
+        usage=f"usd3 {name} {command.words} [--option value ...]",
+        description=_description(name),
+        epilog=f"Example: {command.example}",
+        exit_on_error=False,
+    )
+    if name == "train":
+        parser.add_argument("--config", action=ActionConfigFile, help="a recipe, the same as a word without dashes")
+    parser.add_class_arguments(command.options)
+    if name == "train":
+        words = words or ([] if _value(options, "--resume") else ["bach"])
+        resumed = _value(options, "--resume")
+        files = [_resumed(resumed)] if resumed else [find_recipe(word) for word in words]
+        made = _made(parser, [part for file in files for part in ("--config", str(file))] + options, command.options)
+        train(made, Recipe(**{field.name: getattr(made, field.name) for field in fields(Recipe)}), words)
+        return
+    if len(words) > 1:
+        raise ValueError(f"{words[1]!r} is one word too many: expected {command.words}")
+    subject = "--what" if name == "info" else "--model"
+    made = _made(parser, [*(f"{subject}={word}" for word in words), *options], command.options)
+    if name != "info" and not made.model:
+        raise ValueError("model is missing: expected the folder of a run or of a saved model")
+    command.run(made)
+
+
+def _made(parser: ArgumentParser, arguments: list[str], kind: type[Any]) -> Any:
+    """The options as a dataclass."""
+    values = parser.instantiate_classes(parser.parse_args(arguments))
+    return kind(**{field.name: values[field.name] for field in fields(kind)})
+
+
+def _value(options: list[str], name: str) -> str | None:
+    """The value of an option, given as `--name value` or `--name=value`."""
+    for i, option in enumerate(options):
+        if option == name and i + 1 < len(options):
+            return options[i + 1]
+        if option.startswith(f"{name}="):
+            return option.partition("=")[2]
+    return None
+
+
+def _resumed(folder: str) -> Path:
+    recipe = Path(folder) / "recipe.yaml"
+    if not recipe.is_file():
+        raise FileNotFoundError(f"resume = {folder}: expected the folder of a run, with its recipe.yaml")
+    return recipe
+
+
+def _overview() -> str:
+    lines = [f"  {name:9} {_description(name)}" for name in COMMANDS]
+    return "\n".join(
+        [
+            "usd3: generative diffusion for categorical data.",
+            "",
+            "usage: usd3 COMMAND [...]",
+            *lines,
+            "",
+            "usd3 COMMAND --help explains every option; usd3 info lists the recipes.",
+            f"Begin with: {COMMANDS['train'].example}",
+        ]
+    )
+
+
+def _description(name: str) -> str:
+    """The first line of the options' docstring."""
+    first = (COMMANDS[name].options.__doc__ or "").strip().partition("\n")[0]
+    return f"{first} Recipes: {', '.join(list_recipes())}." if name == "train" else first
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _warn(message: Warning | str, *_: Any) -> None:
+    print(f"usd3: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""usd3 info: what is installed, what recipes there are, what a run or a saved model is."""
+
+import importlib.metadata
+import json
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from usd3._version import __version__
+from usd3.checkpoints import find_checkpoints
+from usd3.recipes import find_recipe, list_recipes
+
+__all__ = ["InfoOptions", "info"]
+
+
+@dataclass
+class InfoOptions:
+    """Describe this installation, a recipe, a run or a saved model.
+
+    Args:
+        what: the name of a recipe, or the folder of a run or of a saved model; null: this installation.
+    """
+
+    what: str | None = None
+
+
+def info(options: InfoOptions) -> None:
+    """Print it."""
+    if options.what is None:
+        _installation()
+    elif Path(options.what).is_dir():
+        _folder(Path(options.what))
+    else:
+        print(find_recipe(options.what).read_text(), end="")
+
+
+def _installation() -> None:
+    print(f"usd3 {__version__}, Python {platform.python_version()}, torch {torch.__version__}")
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    print(f"devices: {', '.join(gpus) or 'no GPU'}, {torch.get_num_threads()} CPU threads")
+    for name in ("lightning", "jsonargparse", "safetensors", "music21", "symusic"):
+        try:
+            print(f"  {name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            print(f"  {name} is not installed")
+    print("recipes (they combine, `usd3 train pop909 discrete ce`):")
+    for name, line in list_recipes().items():
+        print(f"  {name:14} {line}")
+
+
+def _folder(folder: Path) -> None:
+    config, weights = folder / "config.json", folder / "model.safetensors"
+    if not (folder / "recipe.yaml").is_file() and not config.is_file():
+        raise FileNotFoundError(f"{folder}: expected the folder of a run or of a saved model")
+    if config.is_file() and weights.is_file():
+        from safetensors import safe_open
+
+        with safe_open(weights, "pt") as tensors:
+            size = sum(torch.Size(tensors.get_slice(name).get_shape()).numel() for name in tensors.keys())  # noqa: SIM118
+        values = json.loads(config.read_text())
+        diffusion, net = values["diffusion"], values["model"]["net"]
+        time = "continuous time" if diffusion["num_steps"] is None else f"{diffusion['num_steps']} discrete steps"
+        print(f"model: {net}, {size:,} numbers, after {values['steps']} training steps")
+        print(f"objects: shape {tuple(values['shape'])}, {values['num_classes']} categories")
+        print(f"diffusion: {diffusion['noise']} noise, {diffusion['schedule']} schedule, {time}")
+        print(f"data: {values['data']['source']} {values['data']['path'] or ''}")
+    for path in find_checkpoints(folder / "checkpoints"):
+        print(f"checkpoint: {path}")
+    if (folder / "recipe.yaml").is_file():
+        print(f"recipe: {folder / 'recipe.yaml'}")

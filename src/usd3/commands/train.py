@@ -1,0 +1,55 @@
+"""usd3 train: train a model on a recipe."""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from usd3._checks import require
+from usd3._processes import is_main
+from usd3.config import Recipe
+from usd3.experiment import fit, new_folder
+
+__all__ = ["TrainOptions", "train"]
+
+_PASSED_ON = "USD3_RUN"  # tells the processes that Lightning starts which folder the run has
+
+
+@dataclass
+class TrainOptions(Recipe):
+    """Train a model on a recipe.
+
+    Args:
+        run: folder of the run; null: a new one below runs/, named after the recipe.
+        resume: folder of a run to go on with, from its newest whole checkpoint; its own recipe is used.
+        progress: show progress.
+    """
+
+    run: str | None = None
+    resume: str | None = None
+    progress: bool = True
+
+
+def train(options: TrainOptions, recipe: Recipe, names: list[str]) -> None:
+    """Train; prints where the run is."""
+    if options.resume is not None:
+        require(options.run is None, "run", options.run, "null where resume is given")
+        folder = Path(options.resume)
+    elif not is_main() and _PASSED_ON in os.environ:
+        folder = Path(os.environ[_PASSED_ON])
+    elif options.run is not None:
+        folder = Path(options.run)
+    else:
+        folder = new_folder("runs", "-".join(Path(name).stem for name in names))
+    os.environ[_PASSED_ON] = str(folder)
+    try:
+        fit(recipe, folder, resume=options.resume is not None, progress=options.progress)
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()  # if nothing came into it
+        raise
+    finally:
+        del os.environ[_PASSED_ON]
+    if is_main():
+        print(f"the trained model is in {folder}")
+        print(f"  usd3 sample {folder}      usd3 evaluate {folder}")

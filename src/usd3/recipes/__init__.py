@@ -1,0 +1,23 @@
+"""The packaged recipes. They combine: `usd3 train pop909 paper-small discrete ce` takes one after the other."""
+
+from pathlib import Path
+
+from usd3._checks import require
+
+__all__ = ["find_recipe", "list_recipes"]
+
+
+def list_recipes() -> dict[str, str]:
+    """Name and first line of every packaged recipe."""
+    files = sorted(Path(__file__).parent.glob("*.yaml"))
+    return {file.stem: file.read_text().partition("\n")[0].lstrip("# ") for file in files}
+
+
+def find_recipe(name: str) -> Path:
+    """The file of a packaged recipe, or a YAML file of your own."""
+    own, packaged = Path(name), Path(__file__).parent / f"{name}.yaml"
+    if own.suffix in (".yaml", ".yml") and own.is_file():
+        return own
+    known = packaged.is_file() and packaged.parent == Path(__file__).parent
+    require(known, "recipe", name, f"a YAML file, or one of: {', '.join(list_recipes())}")
+    return packaged

@@ -1,0 +1,105 @@
+import pytest
+import torch
+
+import usd3
+from usd3.nets import FilmTransformer, Transformer
+
+
+def small(**arguments) -> Transformer:
+    """A small network whose last layers are not zero, as they are at the start of training."""
+    torch.manual_seed(0)
+    net = Transformer(**{"num_classes": 7, "dim": 16, "depth": 2, "heads": 2, "mlp": 32, "time_dim": 8} | arguments)
+    for p in net.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+    return net.eval()
+
+
+X, T = torch.randint(7, (3, 6), generator=torch.Generator().manual_seed(1)), torch.tensor([0.1, 0.5, 0.9])
+
+
+def test_the_default_has_the_size_of_the_papers_small_network():
+    with torch.device("meta"):
+        ours, theirs = (sum(p.numel() for p in net(129).parameters()) for net in (Transformer, FilmTransformer))
+    assert 0.99 < ours / theirs <= 1
+
+
+def test_it_starts_at_the_uniform_distribution():
+    torch.manual_seed(0)
+    assert not Transformer(7, dim=16, depth=2, heads=2, mlp=32)(X, T).any()
+
+
+def test_time_position_and_every_element_matter():
+    net = small()
+    logits = net(X, T)
+    assert logits.shape == (3, 6, 7)
+    assert (net(X, T + 0.05) - logits).abs().max() > 1e-3
+    assert (net(X.flip(1), T).flip(1) - logits).abs().max() > 1e-3
+    for i in range(6):
+        changed = X.clone()
+        changed[:, i] = (X[:, i] + 1) % 7
+        assert ((net(changed, T) - logits).abs().amax((0, 2)) > 1e-5).all()
+
+
+def test_positions_are_relative():
+    """Rotary positions: shifting a sequence inside its padding changes nothing."""
+    net = small()
+    left, right = torch.zeros(1, 9, dtype=torch.long), torch.zeros(1, 9, dtype=torch.long)
+    left[:, :6] = right[:, 3:] = X[:1]
+    pad = torch.arange(9)[None] >= 6
+    a, b = net(left, T[:1], pad=pad)[:, :6], net(right, T[:1], pad=pad.flip(1))[:, 3:]
+    torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_it_knows_what_is_given():
+    net = small()
+    given = torch.zeros(3, 6, dtype=torch.bool)
+    torch.testing.assert_close(net(X, T, given=given), net(X, T))
+    given[:, 0] = True
+    assert (net(X, T, given=given) - net(X, T)).abs().max() > 1e-3
+
+
+def test_padding_does_not_reach_the_other_elements():
+    net, pad = small(), torch.arange(6).expand(3, -1) >= 4
+    other = torch.where(pad, (X + 1) % 7, X)
+    torch.testing.assert_close(net(X, T, pad=pad)[:, :4], net(other, T, pad=pad)[:, :4])
+
+
+def test_objects_of_any_shape_are_read_in_row_major_order():
+    net = small()
+    given = X > 3
+    flat = net(X, T, given=given, pad=X > 5)
+    shaped = net(X.reshape(3, 2, 3), T, given=given.reshape(3, 2, 3), pad=(X > 5).reshape(3, 2, 3))
+    assert torch.equal(flat.reshape(3, 2, 3, 7), shaped)
+
+
+def test_the_gradient_is_that_of_finite_differences():
+    net = small().double()
+    weight = net.layers[0].qkv.weight
+
+    def out(row: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(net, {"layers.0.qkv.weight": torch.cat([row, weight[1:].detach()])}, (X, T.double()))
+
+    assert torch.autograd.gradcheck(out, weight[:1].detach().clone().requires_grad_())
+
+
+def test_it_learns_what_the_papers_network_does_not_in_the_same_number_of_steps():
+    """A run of equal tokens, its value drawn anew: every element must be read from the others."""
+    bounds = {}
+    for name, kind in (("ours", Transformer), ("theirs", FilmTransformer)):
+        torch.manual_seed(0)
+        d = usd3.Diffusion(usd3.Uniform(5), usd3.Cosine(), num_steps=20)
+        net = kind(5, dim=32, depth=2, heads=2, mlp=64, time_dim=16)
+        optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
+        for _ in range(150):
+            optimizer.zero_grad()
+            d.loss(net, torch.randint(5, (32, 1)).expand(-1, 8), stratified=True).loss.backward()
+            optimizer.step()
+        bounds[name] = d.bound(net.eval(), torch.arange(5)[:, None].expand(-1, 8)).mean().item()
+    assert bounds["ours"] < 2.6  # log 5 = 1.61
+    assert bounds["ours"] < bounds["theirs"]
+
+
+@pytest.mark.parametrize("arguments", [{"dim": 30, "heads": 4}, {"dropout": -0.1}, {"num_classes": 1}, {"depth": 0}])
+def test_bad_sizes_are_refused(arguments):
+    with pytest.raises(ValueError, match="expected"):
+        Transformer(**{"num_classes": 7} | arguments)

@@ -1,0 +1,25 @@
+"""A tune to draw, and what the tests ask of a picture."""
+
+import numpy as np
+from PIL import Image
+
+from usd3.pictures._common import rgb
+from usd3.pictures.rolls import REST
+
+_random = np.random.default_rng(3)
+TUNE = np.where(_random.random((3, 16)) < 0.2, REST, _random.integers(55, 80, (3, 16))).repeat(2, axis=1)
+GIVEN_MASK = np.arange(32) < 8
+
+
+def pixels(path, frame=0):
+    with Image.open(path) as image:
+        image.seek(frame)
+        return np.asarray(image.convert("RGB")).copy()
+
+
+def is_colour(picture, colour):
+    return (picture == rgb(colour)).all(-1)
+
+
+def has(picture, colour):
+    return bool(is_colour(picture, colour).any())

@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+from pixels import has, pixels
+
+from usd3.pictures import token_grid
+from usd3.pictures._common import INK, UNKNOWN
+from usd3.pictures.grids import category_colours
+
+
+@pytest.mark.parametrize("classes", [2, 8, 9, 129, 1000])
+@pytest.mark.parametrize("mask", [None, 1])
+def test_token_grid(classes, mask, tmp_path):
+    rows = np.random.default_rng(3).integers(0, classes, (3, 20))
+    rows[0, 0] = 1
+    options = {"given": np.arange(20) < 5, "titles": list("abc"), "mask": mask}
+    token_grid(rows, tmp_path / "grid.png", classes, **options)
+    picture = pixels(tmp_path / "grid.png")
+    assert has(picture, INK)  # the line under given elements
+    assert has(picture, UNKNOWN) == (mask is not None)
+    token_grid(rows[::-1], tmp_path / "other.png", classes, **options)
+    assert not np.array_equal(pixels(tmp_path / "other.png"), picture)
+
+
+@pytest.mark.parametrize(("classes", "mask"), [(8, None), (9, 8), (9, 0), (3, 1)])
+def test_few_categories_have_colours_of_their_own(classes, mask):
+    assert len(np.unique(category_colours(classes, mask), axis=0)) == classes
+
+
+@pytest.mark.parametrize(
+    ("classes", "mask", "message"),
+    [
+        (60, None, r"rows = ... \[60\] ...: expected categories 0..59"),
+        (61, 61, "mask = 61: expected an integer 0..60"),
+        (1, None, "num_classes = 1: expected"),
+    ],
+)
+def test_bad_values(classes, mask, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        token_grid(np.full((2, 4), 60), tmp_path / "grid.png", classes, mask=mask)
+    assert not list(tmp_path.iterdir())

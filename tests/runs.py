@@ -1,0 +1,41 @@
+"""A tiny experiment that trains in about a second."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from usd3.config import DataConfig, DiffusionConfig, ModelConfig, Recipe, TrainingConfig
+
+__all__ = ["tiny_recipe", "weights_of"]
+
+
+def tiny_recipe(folder: Path, **training) -> Recipe:
+    """Sequences that count up modulo 5, length 8, in folder/data.npz."""
+    path = folder / "data.npz"
+    if not path.exists():
+        rows = (np.arange(8) + np.arange(60)[:, None]) % 5
+        np.savez(path, train=rows[:50], test=rows[50:])
+    config = {
+        "steps": 8,
+        "batch_size": 8,
+        "warmup": 2,
+        "log_every": 2,
+        "validate_every": 4,
+        "checkpoint_every": 4,
+        "lr": 3e-3,
+        "accelerator": "cpu",
+        "prefix": 2,
+    }
+    return Recipe(
+        data=DataConfig(source="array", path=str(path)),
+        diffusion=DiffusionConfig(num_steps=20),
+        model=ModelConfig(dim=16, depth=1, heads=2, mlp=16, time_dim=8, dropout=0.1),
+        training=replace(TrainingConfig(**config), **training),
+    )
+
+
+def weights_of(pipeline) -> torch.Tensor:
+    """All weights of a pipeline in one vector."""
+    return torch.cat([p.detach().flatten() for p in pipeline.model.parameters()])

@@ -1,0 +1,240 @@
+"""Whole runs: they learn, they resume exactly, they survive, and two processes do what one does."""
+
+import csv
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from runs import tiny_recipe, weights_of
+from usd3.checkpoints import find_checkpoints, require_whole
+from usd3.experiment import fit, new_folder
+from usd3.pipeline import Pipeline
+
+TESTS = Path(__file__).parent
+
+
+def test_a_run_leaves_everything_behind(tmp_path):
+    recipe = tiny_recipe(tmp_path)
+    fit(recipe, tmp_path / "run", progress=False)
+    run = tmp_path / "run"
+    assert [p.name for p in find_checkpoints(run / "checkpoints")] == ["step-00000008.ckpt", "step-00000004.ckpt"]
+    assert yaml.safe_load((run / "recipe.yaml").read_text())["training"]["steps"] == 8
+    assert json.loads((run / "config.json").read_text())["steps"] == 8
+    assert (run / "loss.png").stat().st_size > 1000
+    assert list(run.glob("logs/version_0/events.*"))
+    with open(run / "logs" / "version_0" / "metrics.csv") as file:
+        log = list(csv.DictReader(file))
+    assert [row["step"] for row in log if row["train/loss"]] == ["2", "4", "6", "8"]
+    assert [row["step"] for row in log if row["val/bits_per_element"]] == ["4", "8"]
+    assert not list(run.rglob("*.part*"))
+
+
+def test_it_learns_and_all_three_tasks_work(tmp_path):
+    recipe = tiny_recipe(tmp_path, steps=400, lr=1e-2, warmup=20, ema=0.9, validate_every=0, checkpoint_every=400)
+    pipeline = fit(recipe, tmp_path / "run", progress=False)
+    truth = (torch.arange(8) + torch.arange(5)[:, None]) % 5
+    assert pipeline.bound(truth).mean() < 3.0  # log 5 = 1.6; nothing learnt: 8 log 5 = 12.9
+    free = pipeline.sample(100, num_steps=20)
+    assert ((free[:, 1:] - free[:, :-1]) % 5 == 1).float().mean() > 0.85
+    middle = torch.tensor([True] * 2 + [False] * 4 + [True] * 2)
+    for given in (torch.arange(8) < 2, middle):
+        filled = pipeline.sample(num_steps=20, tokens=truth.repeat(20, 1), given=given)
+        assert torch.equal(filled[:, given], truth.repeat(20, 1)[:, given])
+        assert (filled == truth.repeat(20, 1)).float().mean() > 0.9
+
+
+@pytest.mark.parametrize("stop", [3, 4, 6])
+def test_a_resumed_run_reaches_the_same_weights(tmp_path, stop, monkeypatch):
+    recipe = tiny_recipe(tmp_path)
+    whole = fit(recipe, tmp_path / "whole", progress=False)
+
+    class Stopped(Exception):
+        pass
+
+    from usd3 import train
+
+    original = train.Training.training_step
+
+    def failing(self, batch, batch_idx):
+        if batch["step"] == stop and not (tmp_path / "stopped").exists():
+            (tmp_path / "stopped").touch()
+            raise Stopped
+        return original(self, batch, batch_idx)
+
+    monkeypatch.setattr(train.Training, "training_step", failing)
+    with pytest.raises(Stopped):
+        fit(recipe, tmp_path / "parts", progress=False)
+    resumed = fit(recipe, tmp_path / "parts", resume=True, progress=False)
+    assert torch.equal(weights_of(whole), weights_of(resumed))
+    first, second = (torch.load(find_checkpoints(tmp_path / run / "checkpoints")[0]) for run in ("whole", "parts"))
+    for name, value in first["state_dict"].items():
+        assert torch.equal(value, second["state_dict"][name])
+
+
+def test_a_finished_run_can_be_prolonged(tmp_path):
+    recipe = tiny_recipe(tmp_path, decay="constant")
+    fit(recipe, tmp_path / "run", progress=False)
+    longer = replace(recipe, training=replace(recipe.training, steps=12))
+    resumed = fit(longer, tmp_path / "run", resume=True, progress=False)
+    assert torch.equal(weights_of(resumed), weights_of(fit(longer, tmp_path / "whole", progress=False)))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 0.8])
+def test_a_killed_run_goes_on(tmp_path, seconds):
+    """kill -9, with a checkpoint written at every step."""
+    recipe = tiny_recipe(tmp_path, steps=30, checkpoint_every=1, validate_every=0)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(_as_dict(recipe)))
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "usd3", "train", str(tmp_path / "recipe.yaml"), "--run", str(run)]
+    process = subprocess.Popen([*command, "--progress", "false"], env=_environment())
+    while not find_checkpoints(run / "checkpoints"):
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    for path in find_checkpoints(run / "checkpoints"):
+        require_whole(path)
+    resumed = fit(recipe, run, resume=True, progress=False)
+    whole = fit(recipe, tmp_path / "whole", progress=False)
+    assert torch.equal(weights_of(resumed), weights_of(whole))
+    assert not list(run.rglob("*.part*"))
+
+
+def _environment() -> dict[str, str]:
+    paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _as_dict(recipe):
+    from dataclasses import asdict
+
+    return asdict(recipe)
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path):
+    recipe = tiny_recipe(tmp_path)
+    whole = fit(recipe, tmp_path / "run", progress=False)
+    newest, older = find_checkpoints(tmp_path / "run" / "checkpoints")
+    for damage in (_flip_a_byte, _cut_in_half):
+        damage(newest)
+        with pytest.warns(UserWarning, match="expected a whole checkpoint"):
+            resumed = fit(recipe, tmp_path / "run", resume=True, progress=False)
+        assert torch.equal(weights_of(whole), weights_of(resumed))
+    _cut_in_half(newest)
+    _cut_in_half(older)
+    with pytest.raises(ValueError, match="none of its 2 checkpoints is whole"), pytest.warns(UserWarning):
+        fit(recipe, tmp_path / "run", resume=True, progress=False)
+
+
+def _flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+
+
+def _cut_in_half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    recipe = tiny_recipe(tmp_path)
+    save = torch.save
+
+    def full(content, file):
+        if "00000008" in str(file):
+            Path(file).write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(content, file)
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        fit(recipe, tmp_path / "run", progress=False)
+    assert [p.name for p in find_checkpoints(tmp_path / "run" / "checkpoints")] == ["step-00000004.ckpt"]
+    assert not list((tmp_path / "run").rglob("*.part*"))
+    monkeypatch.undo()
+    resumed = fit(recipe, tmp_path / "run", resume=True, progress=False)
+    assert torch.equal(weights_of(resumed), weights_of(fit(recipe, tmp_path / "whole", progress=False)))
+
+
+def test_a_nan_loss_ends_the_run_and_is_never_saved(tmp_path, monkeypatch):
+    from usd3 import train
+
+    original = train.Training._eager_loss
+
+    def poisoned(self, x_0, pad):
+        loss, shown = original(self, x_0, pad)
+        bad = float("nan") if self.global_step == 6 else 0.0
+        return loss + bad, shown + bad
+
+    monkeypatch.setattr(train.Training, "_eager_loss", poisoned)
+    with pytest.raises(ArithmeticError, match="the loss is nan at step 8: try a smaller training.lr"):
+        fit(tiny_recipe(tmp_path, log_every=8), tmp_path / "run", progress=False)
+    assert [p.name for p in find_checkpoints(tmp_path / "run" / "checkpoints")] == ["step-00000004.ckpt"]
+    assert all(p.isfinite().all() for p in Pipeline.from_pretrained(tmp_path / "run").model.parameters())
+
+
+def test_a_run_never_overwrites_another(tmp_path):
+    recipe = tiny_recipe(tmp_path, steps=2)
+    assert [new_folder(tmp_path, "run").name for _ in range(3)] == ["run", "run-2", "run-3"]
+    fit(recipe, tmp_path / "run", progress=False)
+    with pytest.raises(ValueError, match="expected a folder without a run"):
+        fit(recipe, tmp_path / "run", progress=False)
+    with pytest.raises(FileNotFoundError, match="expected the folder of a run"):
+        fit(recipe, tmp_path / "nothing", resume=True, progress=False)
+
+
+def test_two_processes_do_what_one_does_in_two_parts(tmp_path):
+    one = fit(tiny_recipe(tmp_path, accumulate=2), tmp_path / "one", progress=False)
+    recipe = tiny_recipe(tmp_path, devices=2, strategy="ddp")
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(_as_dict(recipe)))
+    command = [sys.executable, "-m", "usd3", "train", str(tmp_path / "two.yaml"), "--run", str(tmp_path / "two")]
+    found = subprocess.run([*command, "--progress", "false"], env=_environment(), capture_output=True, text=True, timeout=120)
+    assert found.returncode == 0, found.stderr
+    two = Pipeline.from_pretrained(tmp_path / "two")
+    torch.testing.assert_close(weights_of(two), weights_of(one), atol=1e-6, rtol=1e-5)
+    logs = [(tmp_path / name / "logs/version_0/metrics.csv").read_text() for name in ("one", "two")]
+    validated = [[float(r["val/bits_per_element"]) for r in csv.DictReader(t.splitlines()) if r["val/bits_per_element"]] for t in logs]
+    assert len(validated[0]) == len(validated[1]) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"diffusion.noise": "absorbing", "diffusion.schedule": "linear"},
+        {"diffusion.noise": "marginal", "diffusion.num_steps": None},
+        {"model.net": "film", "model.hollow": False},
+        {"training.objective": "usd3*"},
+        {"training.objective": "ce", "diffusion.num_steps": None},
+        {"training.objective": "vlb", "training.given": "prefix", "training.optimizer": "adam"},
+        {"training.ema": 0.0, "training.clip": None, "training.given": "none", "training.stratified": False},
+        {"training.precision": "bf16"},
+    ],
+    ids=lambda change: "-".join(f"{value}" for value in change.values()),
+)
+def test_every_choice_trains_and_samples(tmp_path, change):
+    recipe = tiny_recipe(tmp_path, steps=2, validate_every=2)
+    for key, value in change.items():
+        part, name = key.split(".")
+        setattr(getattr(recipe, part), name, value)
+    pipeline = fit(recipe, tmp_path / "run", progress=False)
+    x = pipeline.sample(3, num_steps=4)
+    assert x.shape == (3, 8)
+    assert 0 <= x.min() <= x.max() < 5
+
+
+def test_without_an_average_the_last_weights_are_exported(tmp_path):
+    pipeline = fit(tiny_recipe(tmp_path, ema=0.0), tmp_path / "run", progress=False)
+    state = torch.load(find_checkpoints(tmp_path / "run" / "checkpoints")[0])["state_dict"]
+    for name, value in pipeline.model.state_dict().items():
+        assert torch.equal(value, state[f"model.{name}"])

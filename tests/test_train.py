@@ -1,0 +1,144 @@
+"""The training pieces by themselves; whole runs are in test_experiment.py."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import usd3
+from usd3.conditioning import draw_given, prefix_given, region_given
+from usd3.config import TrainingConfig
+from usd3.data import Dataset, Sequences, scramble
+from usd3.train import Batches, Ema, SequenceData, Training, seed_of
+
+
+def rows(count: int = 10) -> Sequences:
+    return Sequences(torch.arange(count)[:, None].expand(-1, 3))
+
+
+def batches(first_step: int = 0, batch_size: int = 4, parts: int = 1, rank: int = 0, world: int = 1, seed: int = 0):
+    return Batches(rows(), batch_size, seed, lambda: first_step, parts, rank, world)
+
+
+def test_every_pass_takes_each_object_once_in_another_order():
+    found = torch.cat([batches().batch(step, 0)["tokens"][:, 0] for step in range(5)])
+    assert sorted(found[:10].tolist()) == sorted(found[10:].tolist()) == list(range(10))
+    assert found[:10].tolist() != found[10:].tolist()
+    assert found.tolist() != torch.cat([batches(seed=1).batch(s, 0)["tokens"][:, 0] for s in range(5)]).tolist()
+
+
+def test_batches_go_on_where_the_run_was():
+    from_start, later = iter(batches()), iter(batches(first_step=3))
+    for _ in range(3):
+        next(from_start)
+    for _ in range(4):
+        a, b = next(from_start), next(later)
+        assert torch.equal(a["tokens"], b["tokens"])
+        assert a["step"] == b["step"]
+
+
+def test_processes_and_parts_share_the_same_batch():
+    whole = batches().batch(2, 0)["tokens"]
+    accumulated = iter(batches(first_step=2, parts=2))
+    processes = [iter(batches(first_step=2, parts=2, rank=rank, world=2)) for rank in range(2)]
+    for made in ([next(accumulated), next(accumulated)], [next(p) for p in processes]):
+        assert torch.equal(torch.cat([part["tokens"] for part in made]), whole)
+        assert [part["part"] for part in made] == [0, 1]
+
+
+def test_a_batch_that_cannot_be_divided_is_refused():
+    with pytest.raises(ValueError, match=r"training\.batch_size = 4: expected a multiple of 3"):
+        batches(parts=3)
+
+
+def test_seeds_differ_in_every_number():
+    made = {seed_of(a, b, c) for a in range(5) for b in range(5) for c in range(5)}
+    assert len(made) == 125
+    assert all(0 <= seed < 2**63 for seed in made)
+
+
+@pytest.mark.parametrize("scrambled", [False, True])
+def test_transposition_moves_melodies_and_keeps_rests(scrambled):
+    tokens = torch.tensor([[60, 128, 64, 67], [0, 1, 128, 5], [127, 120, 128, 128]] * 100)
+    dataset = Dataset("x", 129, Sequences(tokens), Sequences(tokens[:1]), music=True)
+    dataset = scramble(dataset, 3) if scrambled else dataset
+    data = SequenceData(dataset, TrainingConfig(batch_size=300), transpose=2)
+    data.trainer = SimpleNamespace(global_step=0, world_size=1, global_rank=0)
+    order = data.train_dataloader()._rows(0, 300)
+    moved = dataset.decoded(next(iter(data.train_dataloader()))["tokens"])
+    before = tokens[order]
+    assert torch.equal(moved == 128, before == 128)
+    shift = torch.where(before == 128, 0, moved - before)
+    sounding = before != 128
+    found = {(int(b[0]), int(s[m].unique().item())) for b, s, m in zip(before, shift, sounding)}
+    assert found == {(60, i) for i in range(-2, 3)} | {(0, i) for i in range(3)} | {(127, i) for i in range(-2, 1)}
+
+
+def test_masks_of_training_are_of_every_kind():
+    torch.manual_seed(0)
+    given = draw_given("random", torch.zeros(4000, 8, dtype=torch.long))
+    changes = (given[:, 1:] != given[:, :-1]).sum(1)
+    nothing = ~given.any(1)
+    prefix = given[:, 0] & ~given[:, -1] & (changes == 1)
+    gap = given[:, 0] & given[:, -1] & (changes == 2)
+    assert 0.25 < nothing.float().mean() < 0.45
+    assert prefix.float().mean() > 0.2
+    assert gap.float().mean() > 0.05
+    assert (changes > 2).float().mean() > 0.05
+    assert draw_given("none", given.long()) is None
+    fixed = draw_given("prefix", torch.zeros(2, 8, dtype=torch.long), 3)
+    assert fixed is not None
+    assert fixed.tolist() == [[True] * 3 + [False] * 5] * 2
+    shaped = draw_given("random", torch.zeros(4, 2, 4, dtype=torch.long))
+    assert shaped is not None
+    assert shaped.shape == (4, 2, 4)
+
+
+def test_masks_of_generation():
+    assert prefix_given(4, 2).tolist() == [True, True, False, False]
+    assert region_given(4, 1, 3).tolist() == [True, False, False, True]
+    for call in (lambda: prefix_given(4, 5), lambda: region_given(4, 3, 3), lambda: region_given(4, 0, 5)):
+        with pytest.raises(ValueError, match="expected"):
+            call()
+    with pytest.raises(ValueError, match="prefix = 8"):
+        draw_given("prefix", torch.zeros(2, 8, dtype=torch.long), 8)
+
+
+def test_learning_rates():
+    def rates(*steps, **config):
+        made = TrainingConfig(**{"steps": 100, "warmup": 10} | config)
+        return [made.learning_rate(step) for step in steps]
+
+    assert rates(0, 4, 9, 10, decay="constant") == pytest.approx([0.1, 0.5, 1, 1])
+    assert rates(10, 55, 100, 120, decay="cosine") == pytest.approx([1, 0.5, 0, 0])
+    assert rates(10, 55, 100, decay="linear") == pytest.approx([1, 0.5, 0])
+    assert rates(19, 20, 45, decay="halve", halve_every=20) == pytest.approx([1, 0.5, 0.25])
+    assert rates(0, decay="constant", warmup=0) == [1]
+
+
+def test_the_average_follows_the_ramp():
+    module = torch.nn.Linear(1, 1, bias=False)
+    ema, trainer = Ema(0.5), SimpleNamespace(global_step=0)
+    torch.nn.init.zeros_(module.weight)
+    ema.on_fit_start(trainer, module)
+    expected = 0.0
+    for step in range(1, 30):
+        trainer.global_step = step
+        torch.nn.init.constant_(module.weight, float(step))
+        for _ in range(2):  # the second part of an accumulated batch moves nothing
+            ema.on_train_batch_end(trainer, module, None, None, 0)
+        decay = min(0.5, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * step
+    assert ema.averages[0].item() == pytest.approx(expected)
+    with ema.averaged(module):
+        assert module.weight.item() == pytest.approx(expected)
+    assert module.weight.item() == 29
+
+
+def test_a_loss_that_is_no_number_is_noticed():
+    d = usd3.Diffusion(usd3.Uniform(3), usd3.Cosine(), validate=False)
+    module = Training(torch.nn.Embedding(3, 3), d, TrainingConfig())
+    module._recent = [torch.tensor([math.nan, 1.0])]
+    with pytest.raises(ArithmeticError, match="the loss is nan at step 0"):
+        module.log_recent()
