@@ -2,13 +2,21 @@
 
 import contextlib
 import copy
+import shutil
+import subprocess
+import sys
 import warnings
+from dataclasses import asdict
 
 import pytest
 import torch
+import yaml
 from conftest import NOISES, D, K, all_pairs
+from runs import tiny_recipe, weights_of
 
 import usd3
+from usd3.checkpoints import find_checkpoints
+from usd3.pipeline import Pipeline, PipelineConfig, in_batches
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -114,3 +122,34 @@ def test_bad_categories_are_refused_before_they_reach_an_index():
     with pytest.raises(ValueError, match="x_0 contains 99"):
         d.loss(lambda x, t: torch.zeros(*x.shape, K, device="cuda"), x_0)
     assert torch.ones(3, device="cuda").sum() == 3  # the device is still alive
+
+
+@pytest.mark.parametrize("change", [{}, {"compile": True}, {"strategy": "fsdp"}], ids=["plain", "compiled", "fsdp"])
+def test_a_run_on_the_gpu_resumes_exactly(tmp_path, change):
+    """In a process of its own, as fsdp starts a process group."""
+    recipe = tiny_recipe(tmp_path, accelerator="gpu", devices=1, precision="bf16", **change)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(asdict(recipe)))
+    train = [sys.executable, "-m", "usd3", "train"]
+    whole = [*train, str(tmp_path / "recipe.yaml"), "--run", str(tmp_path / "whole")]
+    subprocess.run(whole, check=True, timeout=300)
+    shutil.copytree(tmp_path / "whole", tmp_path / "part")
+    find_checkpoints(tmp_path / "part" / "checkpoints")[0].unlink()
+    subprocess.run([*train, "--resume", str(tmp_path / "part")], check=True, timeout=300)
+    a, b = (Pipeline.from_pretrained(tmp_path / name) for name in ("whole", "part"))
+    torch.testing.assert_close(weights_of(a), weights_of(b), atol=0, rtol=0)
+    assert a.device.type == "cuda"
+    assert torch.equal(a.sample(5, 4), b.sample(5, 4))
+
+
+def test_batches_that_do_not_fit_on_the_gpu_are_halved():
+    pipeline = Pipeline(PipelineConfig(num_classes=5, shape=[6])).to("cuda")
+    free = torch.cuda.mem_get_info()[0]
+    sizes = []
+
+    def work(rows: slice) -> torch.Tensor:
+        sizes.append(rows.stop - rows.start)
+        return torch.empty((rows.stop - rows.start) * (free // 5), dtype=torch.uint8, device="cuda")[:1].cpu()
+
+    in_batches(work, 16, 16)
+    assert sizes[:3] == [16, 8, 4]
+    assert pipeline.sample(3, 2).shape == (3, 6)

