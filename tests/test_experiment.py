@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-
 from runs import tiny_recipe, weights_of
+
 from usd3.checkpoints import find_checkpoints, require_whole
 from usd3.config import ModelConfig
 from usd3.experiment import fit, new_folder
@@ -135,7 +135,10 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
         assert torch.equal(weights_of(whole), weights_of(resumed))
     _cut_in_half(newest)
     _cut_in_half(older)
-    with pytest.raises(ValueError, match="none of its 2 checkpoints is whole"), pytest.warns(UserWarning):
+    with (
+        pytest.raises(ValueError, match="none of its 2 checkpoints is whole"),
+        pytest.warns(UserWarning, match="whole"),
+    ):
         fit(recipe, tmp_path / "run", resume=True, progress=False)
 
 
@@ -180,7 +183,7 @@ def test_a_nan_loss_ends_the_run_and_is_never_saved(tmp_path, monkeypatch):
         return loss + bad, shown + bad
 
     monkeypatch.setattr(train.Training, "_eager_loss", poisoned)
-    with pytest.raises(ArithmeticError, match="the loss is nan at step 8: try a smaller training.lr"):
+    with pytest.raises(ArithmeticError, match=r"the loss is nan at step 8: try a smaller training\.lr"):
         fit(tiny_recipe(tmp_path, log_every=8), tmp_path / "run", progress=False)
     assert [p.name for p in find_checkpoints(tmp_path / "run" / "checkpoints")] == ["step-00000004.ckpt"]
     assert all(p.isfinite().all() for p in Pipeline.from_pretrained(tmp_path / "run").model.parameters())
@@ -201,12 +204,17 @@ def test_two_processes_do_what_one_does_in_two_parts(tmp_path):
     recipe = tiny_recipe(tmp_path, devices=2, strategy="ddp")
     (tmp_path / "two.yaml").write_text(yaml.safe_dump(_as_dict(recipe)))
     command = [sys.executable, "-m", "usd3", "train", str(tmp_path / "two.yaml"), "--run", str(tmp_path / "two")]
-    found = subprocess.run([*command, "--progress", "false"], env=_environment(), capture_output=True, text=True, timeout=120)
+    found = subprocess.run(
+        [*command, "--progress", "false"], env=_environment(), capture_output=True, text=True, timeout=120
+    )
     assert found.returncode == 0, found.stderr
     two = Pipeline.from_pretrained(tmp_path / "two")
     torch.testing.assert_close(weights_of(two), weights_of(one), atol=1e-6, rtol=1e-5)
     logs = [(tmp_path / name / "logs/version_0/metrics.csv").read_text() for name in ("one", "two")]
-    validated = [[float(r["val/bits_per_element"]) for r in csv.DictReader(t.splitlines()) if r["val/bits_per_element"]] for t in logs]
+    validated = [
+        [float(r["val/bits_per_element"]) for r in csv.DictReader(t.splitlines()) if r["val/bits_per_element"]]
+        for t in logs
+    ]
     assert len(validated[0]) == len(validated[1]) == 2
 
 

@@ -34,7 +34,9 @@ class Own(nn.Module):
 
 
 def test_what_is_saved_comes_back(tmp_path):
-    pipeline = made(decode=[4, 3, 2, 1, 0], diffusion=DiffusionConfig(noise="marginal"), marginal=[0.1, 0.1, 0.2, 0.2, 0.4])
+    pipeline = made(
+        decode=[4, 3, 2, 1, 0], diffusion=DiffusionConfig(noise="marginal"), marginal=[0.1, 0.1, 0.2, 0.2, 0.4]
+    )
     pipeline.save_pretrained(tmp_path / "model")
     assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
     loaded = Pipeline.from_pretrained(tmp_path / "model", device="cpu")
@@ -115,7 +117,12 @@ def test_two_processes_divide_the_work_and_both_get_all_of_it(tmp_path):
         "x = p.sample(10, 3, batch_size=3, callback=lambda s: calls.append(len(s.x_s)))\n"
         "torch.save((x, calls), sys.argv[2])"
     )
-    environment = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29613", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29613",
+        "OMP_NUM_THREADS": "1",
+    }
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", code, str(tmp_path), str(tmp_path / f"{rank}.pt")],
@@ -139,7 +146,9 @@ def test_a_network_of_your_own_is_imported_only_on_request(tmp_path):
         Pipeline.from_pretrained(tmp_path)
     for loaded in (
         Pipeline.from_pretrained(tmp_path, trust_code=True, device="cpu"),
-        Pipeline.from_pretrained(tmp_path, model=ModelConfig(net=name, options={"width": 3}).build(pipeline.diffusion), device="cpu"),
+        Pipeline.from_pretrained(
+            tmp_path, model=ModelConfig(net=name, options={"width": 3}).build(pipeline.diffusion), device="cpu"
+        ),
     ):
         assert torch.equal(loaded.sample(2, 3), pipeline.sample(2, 3))
 

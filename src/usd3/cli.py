@@ -101,7 +101,7 @@ def _run(name: str, arguments: list[str]) -> None:
 
 def _made(parser: ArgumentParser, arguments: list[str], kind: type[Any]) -> Any:
     """The options as a dataclass."""
-    values = parser.instantiate_classes(parser.parse_args(arguments))
+    values = parser.instantiate(parser.parse_args(arguments))
     return kind(**{field.name: values[field.name] for field in fields(kind)})
 
 

@@ -110,7 +110,6 @@ def _trainer(config: TrainingConfig, folder: Path, pipeline: PipelineConfig, pro
         max_steps=config.steps,
         max_epochs=-1,
         accumulate_grad_batches=config.accumulate,
-        gradient_clip_val=config.clip,
         precision={"32": "32-true", "bf16": "bf16-mixed"}[config.precision],  # type: ignore[arg-type]
         accelerator=config.accelerator,
         devices=_devices(config),

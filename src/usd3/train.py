@@ -14,6 +14,7 @@ import lightning.pytorch as pl
 import torch
 import torch._inductor.config
 from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
@@ -205,6 +206,15 @@ class Training(pl.LightningModule):
         for logger in self.loggers:
             logger.log_metrics({"val/bits_per_element": bits}, self.global_step)
 
+    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+        """Clip the norm of the whole gradient; under fsdp each process has a part of it, and the strategy knows."""
+        root = self.trainer.strategy.model
+        if self.config.clip is not None:
+            if isinstance(root, FullyShardedDataParallel):
+                root.clip_grad_norm_(self.config.clip)
+            else:
+                nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+
     def configure_optimizers(self) -> Any:
         """Adam or AdamW; matrices decay, vectors do not."""
         config = self.config
@@ -214,8 +224,7 @@ class Training(pl.LightningModule):
             {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
         ]
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
-        fused = all(p.is_cuda for p in weights)
-        optimizer = kind([g for g in groups if g["params"]], lr=config.lr, betas=config.betas, fused=fused)
+        optimizer = kind([g for g in groups if g["params"]], lr=config.lr, betas=config.betas)
         scheduler = LambdaLR(optimizer, config.learning_rate)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 

@@ -77,7 +77,9 @@ def test_the_gradient_is_that_of_finite_differences():
     weight = net.layers[0].qkv.weight
 
     def out(row: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(net, {"layers.0.qkv.weight": torch.cat([row, weight[1:].detach()])}, (X, T.double()))
+        return torch.func.functional_call(
+            net, {"layers.0.qkv.weight": torch.cat([row, weight[1:].detach()])}, (X, T.double())
+        )
 
     assert torch.autograd.gradcheck(out, weight[:1].detach().clone().requires_grad_())
 

@@ -47,6 +47,7 @@ def train(options: TrainOptions, recipe: Recipe, names: list[str]) -> None:
     except BaseException:
         with suppress(OSError):
             folder.rmdir()  # if nothing came into it
+            folder.parent.rmdir()
         raise
     finally:
         del os.environ[_PASSED_ON]

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import yaml  # type: ignore[import-untyped]
+
 from usd3._checks import require
 
 __all__ = ["find_recipe", "list_recipes"]
@@ -17,7 +19,19 @@ def find_recipe(name: str) -> Path:
     """The file of a packaged recipe, or a YAML file of your own."""
     own, packaged = Path(name), Path(__file__).parent / f"{name}.yaml"
     if own.suffix in (".yaml", ".yml") and own.is_file():
+        _require_sections(own)
         return own
     known = packaged.is_file() and packaged.parent == Path(__file__).parent
     require(known, "recipe", name, f"a YAML file, or one of: {', '.join(list_recipes())}")
     return packaged
+
+
+def _require_sections(path: Path) -> None:
+    """A recipe is a mapping whose values are mappings or plain values."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: expected a YAML file ({error})") from None
+    require(isinstance(content, dict), "recipe", path, "sections such as `model:` with options below them")
+    for name, section in content.items():
+        require(not isinstance(section, list), f"{name} in {path}", section, "options with a name and a value each")

@@ -1,0 +1,387 @@
+"""The command line, called as a user calls it."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from runs import tiny_recipe
+
+from usd3.cli import COMMANDS, main
+from usd3.config import Recipe
+from usd3.data import read_midi
+from usd3.experiment import fit, pipeline_for
+from usd3.pipeline import Pipeline
+from usd3.recipes import list_recipes
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A trained run on sequences that count up modulo 5."""
+    folder = tmp_path_factory.mktemp("runs")
+    fit(tiny_recipe(folder, steps=2), folder / "run", progress=False)
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def tune(tmp_path_factory):
+    """A saved model about music, of length 64, and a file of melodies."""
+    folder = tmp_path_factory.mktemp("tune")
+    melodies = 60 + (np.arange(64) // 4 + np.arange(20)[:, None]) % 12
+    melodies[:, ::16] = 128
+    np.savez(folder / "melodies.npz", train=melodies[:15], test=melodies[15:])
+    recipe = tiny_recipe(folder)
+    recipe.data.path, recipe.data.music, recipe.data.scramble = str(folder / "melodies.npz"), True, 1
+    pipeline_for(recipe, recipe.data.load()).save_pretrained(folder / "model")
+    return folder / "model"
+
+
+def error_of(capsys, *arguments: str) -> str:
+    """The one line that a wrong command ends with."""
+    assert main(list(arguments)) != 0
+    captured = capsys.readouterr()
+    lines = captured.err.strip().splitlines()
+    assert len(lines) == 1, captured.err
+    assert lines[0].startswith(f"usd3 {arguments[0]}: error: ")
+    return lines[0]
+
+
+def test_help_explains_every_option(capsys):
+    assert main(["--help"]) == 0
+    overview = capsys.readouterr().out
+    for name, command in COMMANDS.items():
+        assert name in overview
+        assert main([name, "--help"]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert command.example in text
+        for field in command.options.__dataclass_fields__:
+            assert f"--{field}" in text
+        assert text.count(" (type: ") >= len(command.options.__dataclass_fields__) - 4
+        options = [
+            word for word in text.split() if word.startswith("--") and word.strip("-") in command.options.__doc__
+        ]
+        assert options
+    assert main(["train", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for part in ("data", "diffusion", "model", "training"):
+        for name in getattr(Recipe(), part).__dataclass_fields__:
+            assert f"--{part}.{name} " in text
+
+
+def test_version_and_the_installed_command(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("usd3 ")
+    found = subprocess.run([sys.executable, "-m", "usd3", "--help"], capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0
+    assert "usd3 COMMAND" in found.stdout
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_every_recipe_is_valid_and_explained(name, capsys):
+    assert main(["train", name, "--print_config"]) == 0
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert set(asdict(Recipe())) <= set(config)
+    assert len(list_recipes()[name]) > 10
+    assert main(["info", name]) == 0
+    own = yaml.safe_load(capsys.readouterr().out)
+    for part, values in own.items():
+        for key, value in values.items():
+            assert config[part][key] == value
+
+
+def test_recipes_combine_and_options_win(capsys):
+    assert main(["train", "pop909", "paper-small", "continuous", "ce", "--model.dim", "256", "--print_config"]) == 0
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert config["data"]["source"] == "array"
+    assert (config["model"]["net"], config["model"]["dim"], config["model"]["mlp"]) == ("film", 256, 1024)
+    assert config["diffusion"]["num_steps"] is None
+    assert config["training"]["objective"] == "ce"
+    assert config["training"]["given"] == "prefix"
+
+
+def test_the_default_recipe_is_bach(capsys):
+    assert main(["train", "--print_config"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["data"]["source"] == "bach"
+
+
+def test_train_sample_evaluate_info_one_after_the_other(tmp_path, monkeypatch, capsys):
+    recipe = tiny_recipe(tmp_path, steps=4)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(asdict(recipe)))
+    monkeypatch.chdir(tmp_path)
+    for expected in ("runs/mine", "runs/mine-2"):
+        assert main(["train", "mine.yaml", "--training.steps=2", "--training.validate_every", "2"]) == 0
+        captured = capsys.readouterr()
+        assert f"the trained model is in {expected}" in captured.out
+        assert "training 2/2" in captured.err
+    assert yaml.safe_load((tmp_path / "runs/mine/recipe.yaml").read_text())["training"]["steps"] == 2
+    assert main(["train", "--resume", "runs/mine", "--training.steps", "4", "--progress", "false"]) == 0
+    assert json.loads((tmp_path / "runs/mine/config.json").read_text())["steps"] == 4
+    capsys.readouterr()
+    assert main(["sample", "runs/mine", "--num", "3", "--steps", "5"]) == 0
+    assert "sampling 5/5" in capsys.readouterr().err
+    assert main(["evaluate", "runs/mine", "--runs", "2", "--steps", "3", "--limit", "5"]) == 0
+    text = capsys.readouterr().out
+    for row in ("model", "Markov chain", "another held-out object", "the truth itself", "bits per element"):
+        assert row in text
+    found = json.loads((tmp_path / "runs/mine/evaluation.json").read_text())
+    assert found["objects"] == 5
+    assert found["rows"]["the truth itself"]["3g_hellinger"]["mean"] == 0
+    assert found["parroting"]["1g Hellinger"]["to_train"] >= 0
+    assert main(["info", "runs/mine"]) == 0
+    assert "5 categories" in capsys.readouterr().out
+    assert main(["info"]) == 0
+    assert "bach-small" in capsys.readouterr().out
+
+
+def test_samples_of_music_come_as_arrays_midi_and_pictures(tune, tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = [
+        "sample",
+        str(tune),
+        "--prompt",
+        "test",
+        "--prefix",
+        "16",
+        "--steps",
+        "5",
+        "--num",
+        "2",
+        "--animate",
+        "true",
+    ]
+    assert main([*arguments, "--out", str(out)]) == 0
+    names = {"samples.npz", "samples.png", "denoising.gif", "sample-01.mid", "sample-02.mid"}
+    assert {p.name for p in out.iterdir()} == names
+    held_out = np.load(tune.parent / "melodies.npz")["test"][:2]
+    with np.load(out / "samples.npz") as found:
+        tokens, given = found["tokens"], found["given"]
+    assert (tokens[:, :16] == held_out[:, :16]).all()
+    assert given.tolist() == [True] * 16 + [False] * 48
+    for i, row in enumerate(tokens):
+        (melody,) = read_midi(out / f"sample-{i + 1:02d}.mid")
+        assert (melody == row).all()
+    with Image.open(out / "denoising.gif") as animation:
+        assert animation.n_frames == 5
+
+
+def test_filling_a_gap_keeps_the_rest(tune, tmp_path):
+    assert (
+        main(
+            [
+                "sample",
+                str(tune),
+                "--prompt",
+                "test",
+                "--fill",
+                "20:40",
+                "--steps",
+                "3",
+                "--out",
+                str(tmp_path / "x.npz"),
+            ]
+        )
+        == 0
+    )
+    held_out = np.load(tune.parent / "melodies.npz")["test"][:4]
+    tokens = np.load(tmp_path / "x.npz")["tokens"]
+    outside = (np.arange(64) < 20) | (np.arange(64) >= 40)
+    assert (tokens[:, outside] == held_out[:, outside]).all()
+    assert (tokens != held_out).any()
+
+
+def test_a_midi_file_can_be_continued(tune, tmp_path):
+    first, second = tmp_path / "first.mid", tmp_path / "second.mid"
+    assert main(["sample", str(tune), "--num", "1", "--steps", "3", "--out", str(first)]) == 0
+    (start,) = read_midi(first)
+    assert (
+        main(
+            [
+                "sample",
+                str(tune),
+                "--num",
+                "1",
+                "--steps",
+                "3",
+                "--prompt",
+                str(first),
+                "--prefix",
+                "24",
+                "--out",
+                str(second),
+                "--seed",
+                "5",
+            ]
+        )
+        == 0
+    )
+    (melody,) = read_midi(second)
+    assert (melody[:24] == start[:24]).all()
+    assert (melody[24:] != start[24:]).any()
+
+
+def test_one_file_of_each_kind(tune, tmp_path, run):
+    for kind in ("npz", "mid", "png", "gif"):
+        out = tmp_path / f"x.{kind}"
+        extra = ["--animate", "true"] if kind == "gif" else []
+        assert main(["sample", str(tune), "--num", "1", "--steps", "2", "--out", str(out), *extra]) == 0
+        assert out.stat().st_size > 0
+    assert (
+        main(["sample", str(run), "--num", "2", "--steps", "2", "--out", str(tmp_path / "y"), "--animate", "true"]) == 0
+    )
+    assert {p.name for p in (tmp_path / "y").iterdir()} == {"samples.npz", "samples.png", "denoising.gif"}
+
+
+def test_the_corrector_and_other_samplers_are_there(run, tmp_path):
+    def tokens(name: str, *extra: str):
+        out = tmp_path / f"{name}.npz"
+        assert main(["sample", str(run), "--num", "50", "--steps", "5", "--out", str(out), *extra]) == 0
+        return np.load(out)["tokens"]
+
+    plain = tokens("plain")
+    assert (plain == tokens("again")).all()
+    for name, extra in {
+        "corrected": ["--corrector.num_steps", "2", "--corrector.step_size", "0.1", "--corrector.last", "null"],
+        "euler": ["--sampler", "euler"],
+        "cold": ["--temperature", "0.3"],
+        "seed": ["--seed", "1"],
+    }.items():
+        assert (plain != tokens(name, *extra)).any()
+
+
+def test_samples_can_be_kept_and_measured_again(run, tmp_path, capsys):
+    kept = tmp_path / "kept.npz"
+    arguments = ["evaluate", str(run), "--steps", "3", "--runs", "2", "--limit", "4"]
+    assert main([*arguments, "--save_samples", str(kept), "--out", str(tmp_path / "a.json")]) == 0
+    assert main([*arguments, "--samples", str(kept), "--out", str(tmp_path / "b.json")]) == 0
+    a, b = (json.loads((tmp_path / name).read_text())["rows"]["model"] for name in ("a.json", "b.json"))
+    assert a == b
+    capsys.readouterr()
+    fewer = error_of(capsys, "evaluate", str(run), "--samples", str(kept), "--limit", "3")
+    assert "shape of the samples = (2, 4, 8): expected (runs, 3, 8)" in fewer
+    kept.write_text("nothing")
+    assert 'expected an .npz with "tokens"' in error_of(capsys, "evaluate", str(run), "--samples", str(kept))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "nope"], "recipe = nope: expected"),
+        (["train", "--modle.dim", "3"], "--modle.dim"),
+        (["train", "--model.dim", "wide"], "model.dim"),
+        (["train", "--model.dim", "7", "--data.source", "array"], "data.path"),
+        (["train", "--training.steps", "0"], "training.steps = 0: expected"),
+        (["train", "--training.objective", "best"], "training.objective"),
+        (["train", "--resume", "nothing"], "resume = nothing: expected the folder of a run"),
+        (["train", "array", "--data.path", "nothing.npz"], "nothing.npz"),
+        (["train", "lakh", "--data.path", "nothing"], "nothing"),
+        (["sample"], "model"),
+        (["sample", "nothing"], "nothing/config.json: expected"),
+        (["sample", "a", "b"], "one word too many"),
+        (["evaluate"], "model"),
+        (["info", "nothing"], "recipe = nothing: expected"),
+    ],
+)
+def test_wrong_commands_end_in_one_clear_line(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message in error_of(capsys, *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_command(capsys):
+    assert main(["paint"]) == 1
+    assert "there is no command 'paint': expected one of train, sample, evaluate, info" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("model:\n  width: 3\n", "width"),
+        ("modle:\n  dim: 3\n", "modle"),
+        ("training:\n  lr: fast\n", "training.lr"),
+        ("data: [1, 2]\n", "data"),
+        ("model: {dim: 3\n", "mine.yaml"),
+    ],
+    ids=["unknown key", "unknown section", "wrong type", "no section", "no YAML"],
+)
+def test_wrong_recipes_end_in_one_clear_line(content, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(content)
+    assert message in error_of(capsys, "train", "mine.yaml")
+
+
+def test_bad_data_end_in_one_clear_line(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cases = {
+        "empty": (np.zeros((0, 8), dtype=int), "--data.num_classes=5", "empty"),
+        "outside": (np.full((20, 8), 7), "--data.num_classes=5", "7"),
+        "floats": (np.zeros((20, 8)), "--data.num_classes=5", "integer"),
+        "negative": (np.full((20, 8), -1), "--data.num_classes=5", "-1"),
+        "objects": (np.array([[None]]), "--data.num_classes=5", "objects.npy"),
+    }
+    for name, (rows, option, message) in cases.items():
+        np.save(tmp_path / f"{name}.npy", rows, allow_pickle=name == "objects")
+        assert message in error_of(capsys, "train", "array", "--data.path", f"{name}.npy", option)
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
+
+
+def test_nothing_is_overwritten(run, capsys, tmp_path):
+    out = tmp_path / "x.npz"
+    out.write_text("mine")
+    assert "a name that is not taken" in error_of(capsys, "sample", str(run), "--out", str(out))
+    assert "a name that is not taken" in error_of(capsys, "sample", str(run), "--out", str(tmp_path))
+    (tmp_path / "x.json").write_text("mine")
+    assert "does not exist" in error_of(capsys, "evaluate", str(run), "--out", str(tmp_path / "x.json"))
+    recipe = run / "recipe.yaml"
+    before = recipe.read_text()
+    assert "expected a folder without a run" in error_of(
+        capsys, "train", str(recipe), "--run", str(run), "--progress=false"
+    )
+    assert (out.read_text(), recipe.read_text()) == ("mine", before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--fill", "2:4"], "prompt = None"),
+        (["--prompt", "nothing.npy"], "prompt = nothing.npy: expected"),
+        (["--prompt", "test", "--fill", "4"], "fill = 4: expected START:STOP"),
+        (["--prompt", "test", "--fill", "4:2"], "region = 4:2"),
+        (["--prompt", "test", "--prefix", "99"], "prefix = 99"),
+        (["--prompt", "test", "--first", "99"], "first = 99"),
+        (["--out", "x.wav"], "out = x.wav"),
+        (["--out", "x.mid"], "num = 4: expected 1"),
+        (["--steps", "0"], "num_steps = 0"),
+        (["--steps", "21"], "num_steps = 21"),
+        (["--num", "0"], "num = 0"),
+        (["--sampler", "magic"], "sampler"),
+        (["--temperature", "0"], "temperature = 0"),
+    ],
+)
+def test_wrong_requests_for_samples(run, arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message in error_of(capsys, "sample", str(run), *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_model_ends_in_one_clear_line(tune, tmp_path, capsys):
+    broken = tmp_path / "broken"
+    Pipeline.from_pretrained(tune, device="cpu").save_pretrained(broken)
+    content = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(content[:100])
+    assert "expected the weights of its config" in error_of(capsys, "sample", str(broken))
+
+
+def test_prompts_longer_and_shorter_than_the_model(run, tmp_path):
+    for length in (4, 30):
+        prompt = (np.arange(length) + np.arange(3)[:, None]) % 5
+        np.save(tmp_path / f"{length}.npy", prompt)
+        out = tmp_path / f"{length}.npz"
+        arguments = ["--prompt", str(tmp_path / f"{length}.npy"), "--prefix", "4", "--steps", "2", "--out", str(out)]
+        assert main(["sample", str(run), *arguments]) == 0
+        tokens = np.load(out)["tokens"]
+        assert tokens.shape == (3, 8)
+        assert (tokens[:, :4] == prompt[:, :4]).all()
