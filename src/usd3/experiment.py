@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 import torch
 import yaml  # type: ignore[import-untyped]
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.strategies import ModelParallelStrategy
 
 from usd3._checks import require
 from usd3._files import write_whole
@@ -114,7 +115,7 @@ def _trainer(config: TrainingConfig, folder: Path, pipeline: PipelineConfig, pro
         accelerator=config.accelerator,
         devices=_devices(config),
         num_nodes=config.nodes,
-        strategy=config.strategy,
+        strategy=_strategy(config),
         logger=[table, TensorBoardLogger(folder, name="logs", version=table.version)],
         callbacks=[*callbacks, TrainingProgress()] if progress else callbacks,
         plugins=[AtomicCheckpointIO()],
@@ -133,6 +134,15 @@ def _devices(config: TrainingConfig) -> Any:
     """`auto` is every GPU, but one process on the CPU."""
     on_cpu = config.accelerator == "cpu" or not torch.cuda.is_available()
     return 1 if config.devices == "auto" and on_cpu else config.devices
+
+
+def _strategy(config: TrainingConfig) -> Any:
+    """Lightning's by its name; "fsdp" is the sharding of torch's `fully_shard`, which also works on CPUs."""
+    if config.strategy != "fsdp":
+        return config.strategy
+    devices = _devices(config)
+    world = config.nodes * (torch.cuda.device_count() if devices == "auto" else devices)
+    return ModelParallelStrategy(world, tensor_parallel_size=1, save_distributed_checkpoint=False)
 
 
 def _plot(folder: Path) -> None:

@@ -14,7 +14,9 @@ import lightning.pytorch as pl
 import torch
 import torch._inductor.config
 from torch import Tensor, nn
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
@@ -206,14 +208,18 @@ class Training(pl.LightningModule):
         for logger in self.loggers:
             logger.log_metrics({"val/bits_per_element": bits}, self.global_step)
 
+    def configure_model(self) -> None:
+        """Under fsdp, shard each layer and then the rest over the processes."""
+        mesh = self.device_mesh
+        if mesh is not None and not isinstance(self.model, FSDPModule):
+            lists = [m for m in self.model.modules() if isinstance(m, nn.ModuleList)]
+            for part in [*(part for parts in lists for part in parts), self.model]:
+                fully_shard(part, mesh=mesh["data_parallel"], reshard_after_forward=True)
+
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        """Clip the norm of the whole gradient; under fsdp each process has a part of it, and the strategy knows."""
-        root = self.trainer.strategy.model
+        """Clip the norm of the whole gradient, over all shards where there are any."""
         if self.config.clip is not None:
-            if isinstance(root, FullyShardedDataParallel):
-                root.clip_grad_norm_(self.config.clip)
-            else:
-                nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
 
     def configure_optimizers(self) -> Any:
         """Adam or AdamW; matrices decay, vectors do not."""
@@ -258,10 +264,9 @@ class Ema(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Start from the weights as they are, unless a checkpoint has brought the averages."""
         self._step = trainer.global_step
-        weights = list(module.parameters())
-        self.averages = [a.to(p.device) for a, p in zip(self.averages, weights)] or _copies(weights)
+        weights = _shards(module)
+        self.averages = [a.to(w.device) for a, w in zip(self.averages, weights)] or _copies(weights)
 
-    @torch.no_grad()
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -269,7 +274,7 @@ class Ema(pl.Callback):
         if trainer.global_step > self._step:
             self._step = trainer.global_step
             decay = min(self.decay, (1 + self._step) / (10 + self._step))
-            torch._foreach_lerp_(self.averages, [p.detach() for p in module.parameters()], 1 - decay)
+            torch._foreach_lerp_(self.averages, _shards(module), 1 - decay)
 
     @contextmanager
     def averaged(self, module: pl.LightningModule) -> Iterator[None]:
@@ -280,9 +285,8 @@ class Ema(pl.Callback):
         finally:
             self._swap(module)
 
-    @torch.no_grad()
     def _swap(self, module: pl.LightningModule) -> None:
-        weights = [p.detach() for p in module.parameters()]
+        weights = _shards(module)
         kept = _copies(weights)
         torch._foreach_copy_(weights, self.averages)
         torch._foreach_copy_(self.averages, kept)
@@ -301,22 +305,23 @@ class Ema(pl.Callback):
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Take the averages from a checkpoint; the weights are already in place, and stay."""
-        weights = list(module.parameters())
+        weights = _shards(module)
         kept = _copies(weights)
-        trainer.strategy.load_model_state_dict({"state_dict": checkpoint["ema"]}, strict=True)
+        set_model_state_dict(module, checkpoint["ema"], options=StateDictOptions(full_state_dict=True))
         self.averages = _copies(weights)
-        with torch.no_grad():
-            torch._foreach_copy_([p.detach() for p in weights], kept)
+        torch._foreach_copy_(weights, kept)
 
     def state(self, trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
-        """The averages by name, on the CPU."""
+        """The averages by name, whole, on the CPU; on the first process alone where they are sharded."""
         with self.averaged(module):
-            return {name: value.detach().cpu().clone() for name, value in _state(trainer).items()}
+            state = trainer.strategy.lightning_module_state_dict()
+            return {name: value.detach().cpu().clone() for name, value in state.items()}
 
 
-def _state(trainer: pl.Trainer) -> dict[str, Tensor]:
-    return trainer.strategy.lightning_module_state_dict()
+def _shards(module: nn.Module) -> list[Tensor]:
+    """The weights, or the part of each that this process holds; writing to them changes the module."""
+    return [p.detach().to_local() if isinstance(p, DTensor) else p.detach() for p in module.parameters()]
 
 
 def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
-    return [t.detach().clone() for t in tensors]
+    return [t.clone() for t in tensors]

@@ -1,0 +1,45 @@
+"""The main job on embedded data: train on Bach's melodies, continue held-out ones, fill a gap, listen, measure.
+
+    python examples/bach.py
+
+It runs the commands that it prints, so each of them can be run by hand. A few minutes on two CPU cores.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from usd3.cli import main as usd3
+from usd3.experiment import new_folder
+
+
+def main() -> int:
+    """Train, continue, fill, measure; every result goes into a new folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", default="runs", help="where the folder of the run is made")
+    parser.add_argument("--limit", type=int, default=100, help="held-out melodies to measure on")
+    parser.add_argument("--steps", type=int, default=64, help="sampling steps")
+    options, extra = parser.parse_known_args()
+    began = time.monotonic()
+    run = new_folder(options.runs, "demo")
+    prompt = ["--prompt", "test", "--steps", str(options.steps)]
+    commands = [
+        ["train", "bach-small", "--run", str(run), *extra],
+        ["sample", str(run), *prompt, "--num", "4", "--prefix", "32", "--animate", "true", "--out", str(run / "continued")],
+        ["sample", str(run), *prompt, "--num", "1", "--fill", "48:80", "--out", str(run / "filled")],
+        ["evaluate", str(run), "--steps", str(options.steps), "--limit", str(options.limit)],
+    ]
+    for command in commands:
+        print(f"\n$ usd3 {' '.join(command)}", flush=True)
+        status = usd3(command)
+        if status:
+            return status
+    print(f"\n{time.monotonic() - began:.0f} seconds. Listen to and look at:")
+    for path in sorted([*Path(run).glob("*/*.mid"), *Path(run).rglob("*.png"), *Path(run).rglob("*.gif")]):
+        print(f"  {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
