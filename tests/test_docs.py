@@ -2,36 +2,79 @@
 
 import re
 import runpy
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from runs import tiny_recipe
 
 import usd3
-from usd3 import belief, diffusion, mixture, noise, objectives, process, samplers, schedules, two_pass
+from usd3 import belief, cli, diffusion, mixture, noise, objectives, process, samplers, schedules, two_pass
+from usd3.experiment import pipeline_for
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+TRAINING = (ROOT / "docs" / "training.md").read_text()
 EQUATIONS = (ROOT / "docs" / "equations.md").read_text()
 MODULES = [usd3, belief, diffusion, mixture, noise, objectives, process, samplers, schedules, two_pass]
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, re.DOTALL)[1:])
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+LEARNS = next(block for block in BLOCKS if "optimizer" in block)
+TRAINED = [block for block in [*BLOCKS, *re.findall(r"```python\n(.*?)```", TRAINING, re.DOTALL)] if '"runs/' in block]
+COMMANDS = [
+    line.partition("#")[0].replace("\\\n", " ").strip()
+    for text in (README, TRAINING)
+    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.startswith("usd3 ")
+]
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block not in (LEARNS, *TRAINED)])
 def test_the_code_of_the_readme_runs(block):
     exec(compile(block, "README.md", "exec"), {})
 
 
 def test_the_first_example_learns_what_the_readme_says(capsys):
     torch.manual_seed(0)
-    exec(compile(re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0], "README.md", "exec"), {})
+    exec(compile(LEARNS, "README.md", "exec"), {})
     printed = capsys.readouterr().out
     assert 1.55 < float(printed.split()[0]) < 2.1
 
 
+@pytest.mark.parametrize("block", TRAINED)
+def test_the_code_for_a_trained_model_runs(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = re.search(r'"(runs/\w+)"', block)[1]
+    recipe = tiny_recipe(tmp_path)
+    pipeline_for(recipe, recipe.data.load()).save_pretrained(tmp_path / folder)
+    recipe.diffusion.num_steps = None
+    pipeline_for(recipe, recipe.data.load()).save_pretrained(tmp_path / folder)
+    exec(compile(block, "docs", "exec"), {})
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS)))
+def test_the_commands_of_the_documentation_are_understood(command, tmp_path, monkeypatch):
+    """Each is parsed, with its recipes and options, up to the point where it would do its work."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("seed: 1\n")
+    (tmp_path / "runs" / "bach").mkdir(parents=True)
+    (tmp_path / "runs" / "bach" / "recipe.yaml").write_text("seed: 1\n")
+    done = []
+    for name, chosen in list(cli.COMMANDS.items()):
+        monkeypatch.setitem(cli.COMMANDS, name, replace(chosen, run=lambda *made: done.append(made)))
+    monkeypatch.setattr(cli, "train", lambda *made: done.append(made))
+    assert cli.main(shlex.split(command)[1:]) == 0
+    assert done or "--print_config" in command or "--help" in command
+
+
 def test_every_test_named_in_the_equations_exists():
     named = re.findall(r"(test_\w+\.py)?`?,? ?`?::(test_\w+)", EQUATIONS)
-    defined = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    defined = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert len(named) > 40
     for _, test in named:
         assert f"def {test}(" in defined, test
@@ -49,7 +92,7 @@ def test_every_function_named_in_the_equations_exists():
     assert checked > 15
 
 
-def test_the_demo_runs_and_overwrites_nothing(tmp_path, monkeypatch, capsys):
+def test_the_toy_runs_and_overwrites_nothing(tmp_path, monkeypatch, capsys):
     out = tmp_path / "toy.png"
     out.write_bytes(b"mine")
     monkeypatch.setattr(
@@ -64,3 +107,23 @@ def test_the_demo_runs_and_overwrites_nothing(tmp_path, monkeypatch, capsys):
         for name in ("true entropy", "cross entropy of the learned sampler", "its bound")
     )
     assert entropy < cross_entropy < bound
+
+
+def test_the_demo_does_the_whole_job(tmp_path, monkeypatch, capsys):
+    small = ["--model.dim", "16", "--model.depth", "1", "--model.heads", "2", "--training.batch_size", "4"]
+    short = ["--training.steps", "2", "--training.validate_every", "0", "--limit", "6", "--steps", "2"]
+    monkeypatch.setattr(sys, "argv", ["bach.py", "--runs", str(tmp_path), *short, *small])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(ROOT / "examples" / "bach.py"), run_name="__main__")
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    assert "Markov chain" in printed
+    for name in (
+        "continued/sample-04.mid",
+        "continued/denoising.gif",
+        "filled/sample-01.mid",
+        "evaluation.json",
+        "loss.png",
+    ):
+        assert (tmp_path / "demo" / name).stat().st_size > 0
+        assert name in printed or name == "evaluation.json"
