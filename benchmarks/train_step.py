@@ -81,6 +81,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100, help="steps to time")
     parser.add_argument("--nets", nargs="*", default=list(NETS), choices=list(NETS), help="which networks")
     parser.add_argument("--times", nargs="*", default=list(TIMES), choices=list(TIMES), help="which kinds of time")
+    parser.add_argument("--modes", nargs="*", default=list(MODES), choices=list(MODES), help="which precisions")
     parser.add_argument("--csv", type=Path, help="write the rows here too")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -88,7 +89,7 @@ def main() -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     shared = {"machine": machine, "torch": torch.__version__, "usd3": usd3.__version__, "commit": commit}
     rows: list[dict[str, Any]] = []
-    for name, kind, mode in itertools.product(options.nets, options.times, MODES):
+    for name, kind, mode in itertools.product(options.nets, options.times, options.modes):
         torch.manual_seed(0)
         torch._dynamo.reset()
         net = NETS[name]()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["write_whole", "written_whole"]
+__all__ = ["remove_unfinished", "write_whole", "written_whole"]
 
 
 @contextmanager
@@ -32,3 +32,9 @@ def write_whole(path: Path | str, content: bytes | str) -> None:
     """Write `content` to `path`, whole or not at all."""
     with written_whole(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a killed process left half-written in a folder."""
+    for left in folder.glob(".*.part*"):
+        left.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
-from usd3._files import written_whole
+from usd3._files import remove_unfinished, written_whole
 from usd3.config import TrainingConfig
 from usd3.pipeline import PipelineConfig, save_pretrained
 from usd3.train import Ema
@@ -66,8 +66,8 @@ class Checkpoints(pl.Callback):
         """The step a run starts from is saved already, or is nothing. What a killed run left half-written goes."""
         self._saved = trainer.global_step
         if trainer.is_global_zero:
-            for left in (self.folder / "checkpoints").glob(".*.part.ckpt"):
-                left.unlink(missing_ok=True)
+            remove_unfinished(self.folder)
+            remove_unfinished(self.folder / "checkpoints")
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

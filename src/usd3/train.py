@@ -320,7 +320,7 @@ class Ema(pl.Callback):
 
 def _shards(module: nn.Module) -> list[Tensor]:
     """The weights, or the part of each that this process holds; writing to them changes the module."""
-    return [p.detach().to_local() if isinstance(p, DTensor) else p.detach() for p in module.parameters()]
+    return [(p.to_local() if isinstance(p, DTensor) else p).detach() for p in module.parameters()]
 
 
 def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:

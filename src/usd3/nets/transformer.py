@@ -86,9 +86,9 @@ class _Layer(nn.Module):
         return h + (1 + gate_m) * self.drop(branch)  # type: ignore[no-any-return]
 
     def attention(self, h: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
-        q, k, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        q, k = (_rotate(F.rms_norm(z, z.shape[-1:]), turn).to(v.dtype) for z in (q, k))
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend)
+        qk, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).split([2, 1])
+        q, k = _rotate(F.rms_norm(qk, qk.shape[-1:]), turn).to(v.dtype)
+        mixed = F.scaled_dot_product_attention(q, k, v[0], attn_mask=attend)
         return self.project(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
