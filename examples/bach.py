@@ -24,10 +24,11 @@ def main() -> int:
     began = time.monotonic()
     run = new_folder(options.runs, "demo")
     prompt = ["--prompt", "test", "--steps", str(options.steps)]
+    continued, filled = str(run / "continued"), str(run / "filled")
     commands = [
         ["train", "bach-small", "--run", str(run), *extra],
-        ["sample", str(run), *prompt, "--num", "4", "--prefix", "32", "--animate", "true", "--out", str(run / "continued")],
-        ["sample", str(run), *prompt, "--num", "1", "--fill", "48:80", "--out", str(run / "filled")],
+        ["sample", str(run), *prompt, "--num", "4", "--prefix", "32", "--animate", "true", "--out", continued],
+        ["sample", str(run), *prompt, "--num", "1", "--fill", "48:80", "--out", filled],
         ["evaluate", str(run), "--steps", str(options.steps), "--limit", str(options.limit)],
     ]
     for command in commands:

@@ -7,11 +7,13 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from PIL import Image
 from runs import tiny_recipe
 
 from usd3.cli import COMMANDS, main
+from usd3.commands import sample
 from usd3.config import Recipe
 from usd3.data import read_midi
 from usd3.experiment import fit, pipeline_for
@@ -223,6 +225,10 @@ def test_a_midi_file_can_be_continued(tune, tmp_path):
     assert (melody[24:] != start[24:]).any()
 
 
+def test_one_midi_file_holds_one_melody(tune, capsys, tmp_path):
+    assert "num = 4: expected 1" in error_of(capsys, "sample", str(tune), "--out", str(tmp_path / "x.mid"))
+
+
 def test_one_file_of_each_kind(tune, tmp_path, run):
     for kind in ("npz", "mid", "png", "gif"):
         out = tmp_path / f"x.{kind}"
@@ -252,6 +258,48 @@ def test_the_corrector_and_other_samplers_are_there(run, tmp_path):
         assert (plain != tokens(name, *extra)).any()
 
 
+@pytest.mark.parametrize(("steps", "num", "batch"), [(20, 2, 2), (9, 5, 2), (9, 3, 2)])
+def test_an_animation_ends_with_the_samples(run, tmp_path, monkeypatch, steps, num, batch):
+    shown = []
+    monkeypatch.setattr(sample, "animate_denoising", lambda frames, path, *_, **__: shown.extend(frames))
+    monkeypatch.setattr(sample, "_MOST_FRAMES", 8)
+    arguments = ["--steps", str(steps), "--num", str(num), "--batch_size", str(batch), "--animate", "true"]
+    assert main(["sample", str(run), *arguments, "--out", str(tmp_path / "out")]) == 0
+    tokens = np.load(tmp_path / "out" / "samples.npz")["tokens"]
+    assert (shown[-1].numpy() == tokens[: min(num, batch)]).all()
+    assert 3 <= len(shown) <= 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prefix", "6"], "prefix = 6: expected an integer 0..5"),
+        (["--runs", "0"], "runs = 0"),
+        (["--bound_samples=-1"], "bound_samples = -1"),
+        (["--test_key", "typo"], "test_key = typo: expected an array of"),
+        (["--save_samples", "kept"], "save_samples = kept: expected a .npz file"),
+        (["--data_path", "nothing.npz"], "nothing.npz"),
+    ],
+)
+def test_wrong_evaluations_end_before_any_work(run, arguments, message, capsys):
+    assert message in error_of(capsys, "evaluate", str(run), *arguments)
+
+
+def test_evaluations_with_different_seeds_share_no_draws(run, tmp_path):
+    kept = {}
+    for seed in ("0", "1"):
+        out = tmp_path / f"{seed}.npz"
+        arguments = ["--seed", seed, "--steps", "3", "--limit", "6", "--save_samples", str(out)]
+        assert (
+            main(["evaluate", str(run), *arguments, "--baselines", "false", "--out", str(tmp_path / f"{seed}.json")])
+            == 0
+        )
+        kept[seed] = np.load(out)["tokens"]
+    assert not any((a == b).all() for a in kept["0"] for b in kept["1"])
+    bits = [json.loads((tmp_path / f"{seed}.json").read_text())["bits_per_element"] for seed in ("0", "1")]
+    assert bits[0] != bits[1]
+
+
 def test_samples_can_be_kept_and_measured_again(run, tmp_path, capsys):
     kept = tmp_path / "kept.npz"
     arguments = ["evaluate", str(run), "--steps", "3", "--runs", "2", "--limit", "4"]
@@ -263,6 +311,11 @@ def test_samples_can_be_kept_and_measured_again(run, tmp_path, capsys):
     fewer = error_of(capsys, "evaluate", str(run), "--samples", str(kept), "--limit", "3")
     assert "shape of the samples = (2, 4, 8): expected (runs, 3, 8)" in fewer
     kept.write_text("nothing")
+    assert "expected a .npy or .npz file" in error_of(capsys, "evaluate", str(run), "--samples", str(kept))
+    for bad, message in ((np.zeros((2, 4, 8)), "integers"), (np.full((2, 4, 8), 9), "categories 0..4")):
+        np.savez(kept, tokens=bad)
+        assert message in error_of(capsys, "evaluate", str(run), "--samples", str(kept))
+    np.savez(kept, other=np.zeros((2, 4, 8), dtype=int))
     assert 'expected an .npz with "tokens"' in error_of(capsys, "evaluate", str(run), "--samples", str(kept))
 
 
@@ -278,6 +331,18 @@ def test_samples_can_be_kept_and_measured_again(run, tmp_path, capsys):
         (["train", "--resume", "nothing"], "resume = nothing: expected the folder of a run"),
         (["train", "array", "--data.path", "nothing.npz"], "nothing.npz"),
         (["train", "lakh", "--data.path", "nothing"], "nothing"),
+        (["train", "--training.clip=-1"], "training.clip = -1"),
+        (["train", "--model.heads", "0"], "model.heads = 0"),
+        (["train", "--model.time_dim", "9"], "model.time_dim = 9: expected an even number"),
+        (["train", "--diffusion.noise", "absorbing", "--diffusion.schedule", "loglinear"], "which end at 0"),
+        (["train", "--trainin.steps", "3"], "--trainin.steps"),
+        (["train", "--resum", "runs"], "--resum"),
+        (["train", "ce", "--resume", "runs"], "expected no recipe"),
+        pytest.param(
+            ["train", "--training.accelerator", "gpu"],
+            "as torch sees no GPU",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
         (["sample"], "model"),
         (["sample", "nothing"], "nothing/config.json: expected"),
         (["sample", "a", "b"], "one word too many"),
@@ -303,9 +368,10 @@ def test_an_unknown_command(capsys):
         ("modle:\n  dim: 3\n", "modle"),
         ("training:\n  lr: fast\n", "training.lr"),
         ("data: [1, 2]\n", "data"),
+        ("training: 5\n", "training in mine.yaml = 5"),
         ("model: {dim: 3\n", "mine.yaml"),
     ],
-    ids=["unknown key", "unknown section", "wrong type", "no section", "no YAML"],
+    ids=["unknown key", "unknown section", "wrong type", "a list", "a number", "no YAML"],
 )
 def test_wrong_recipes_end_in_one_clear_line(content, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -337,7 +403,7 @@ def test_nothing_is_overwritten(run, capsys, tmp_path):
     assert "does not exist" in error_of(capsys, "evaluate", str(run), "--out", str(tmp_path / "x.json"))
     recipe = run / "recipe.yaml"
     before = recipe.read_text()
-    assert "expected a folder without a run" in error_of(
+    assert "expected a folder that is new or empty" in error_of(
         capsys, "train", str(recipe), "--run", str(run), "--progress=false"
     )
     assert (out.read_text(), recipe.read_text()) == ("mine", before)
@@ -353,12 +419,16 @@ def test_nothing_is_overwritten(run, capsys, tmp_path):
         (["--prompt", "test", "--prefix", "99"], "prefix = 99"),
         (["--prompt", "test", "--first", "99"], "first = 99"),
         (["--out", "x.wav"], "out = x.wav"),
-        (["--out", "x.mid"], "num = 4: expected 1"),
+        (["--out", "x.mid"], "out = x.mid"),
         (["--steps", "0"], "num_steps = 0"),
         (["--steps", "21"], "num_steps = 21"),
         (["--num", "0"], "num = 0"),
         (["--sampler", "magic"], "sampler"),
         (["--temperature", "0"], "temperature = 0"),
+        (["--first", "1"], "prompt = None"),
+        (["--batch_size", "0"], "batch_size = 0"),
+        (["--device", "cuda:99"], "device = cuda:99"),
+        (["--device", "magic"], "device = magic"),
     ],
 )
 def test_wrong_requests_for_samples(run, arguments, message, capsys, tmp_path, monkeypatch):

@@ -55,9 +55,9 @@ def test_it_learns_and_all_three_tasks_work(tmp_path):
         assert (filled == truth.repeat(20, 1)).float().mean() > 0.8
 
 
-@pytest.mark.parametrize("stop", [3, 4, 6])
-def test_a_resumed_run_reaches_the_same_weights(tmp_path, stop, monkeypatch):
-    recipe = tiny_recipe(tmp_path)
+@pytest.mark.parametrize(("stop", "accumulate"), [(3, 1), (4, 1), (6, 1), (6, 2)])
+def test_a_resumed_run_reaches_the_same_weights(tmp_path, stop, accumulate, monkeypatch):
+    recipe = tiny_recipe(tmp_path, accumulate=accumulate)
     whole = fit(recipe, tmp_path / "whole", progress=False)
 
     class Stopped(Exception):
@@ -118,19 +118,56 @@ def _environment() -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_told_to_stop_saves_its_step(tmp_path, number):
+    recipe = tiny_recipe(tmp_path, steps=300, checkpoint_every=1000, log_every=1, validate_every=0)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(asdict(recipe)))
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "usd3", "train", str(tmp_path / "recipe.yaml"), "--run", str(run)]
+    process = subprocess.Popen([*command, "--progress", "false"], env=_environment(), stderr=subprocess.PIPE, text=True)
+    log = run / "logs/version_0/metrics.csv"
+    while not log.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert f"`usd3 train --resume {run}` goes on" in errors
+    (saved,) = find_checkpoints(run / "checkpoints")
+    assert f"stopped at step {int(saved.stem.split('-')[1])}" in errors
+    resumed = fit(recipe, run, resume=True, progress=False)
+    assert torch.equal(weights_of(resumed), weights_of(fit(recipe, tmp_path / "whole", progress=False)))
+
+
+def test_a_resumed_run_takes_new_settings_of_training_and_no_other_model(tmp_path):
+    recipe = tiny_recipe(tmp_path, decay="constant", warmup=0)
+    fit(recipe, tmp_path / "run", progress=False)
+    faster = replace(recipe, training=replace(recipe.training, steps=10, lr=0.5, weight_decay=0.7, betas=(0.5, 0.6)))
+    fit(faster, tmp_path / "run", resume=True, progress=False)
+    saved = torch.load(find_checkpoints(tmp_path / "run" / "checkpoints")[0])["optimizer_states"][0]["param_groups"]
+    assert [group["lr"] for group in saved] == [0.5, 0.5]
+    assert [group["weight_decay"] for group in saved] == [0.7, 0.0]
+    assert saved[0]["betas"] == (0.5, 0.6)
+    other = replace(faster, model=replace(faster.model, dim=32))
+    with pytest.raises(ValueError, match=r"model of .* cannot become"):
+        fit(other, tmp_path / "run", resume=True, progress=False)
+    assert yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())["model"]["dim"] == 16
+
+
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     recipe = tiny_recipe(tmp_path)
     whole = fit(recipe, tmp_path / "run", progress=False)
     newest, older = find_checkpoints(tmp_path / "run" / "checkpoints")
     for damage in (_flip_a_byte, _cut_in_half):
         damage(newest)
+        assert len(find_checkpoints(newest.parent)) == 2
         with pytest.warns(UserWarning, match="expected a whole checkpoint"):
             resumed = fit(recipe, tmp_path / "run", resume=True, progress=False)
         assert torch.equal(weights_of(whole), weights_of(resumed))
     _cut_in_half(newest)
     _cut_in_half(older)
     with (
-        pytest.raises(ValueError, match="none of its 2 checkpoints is whole"),
+        pytest.raises(ValueError, match="none of its checkpoints is whole"),
         pytest.warns(UserWarning, match="whole"),
     ):
         fit(recipe, tmp_path / "run", resume=True, progress=False)
@@ -187,7 +224,7 @@ def test_a_run_never_overwrites_another(tmp_path):
     recipe = tiny_recipe(tmp_path, steps=2)
     assert [new_folder(tmp_path, "run").name for _ in range(3)] == ["run", "run-2", "run-3"]
     fit(recipe, tmp_path / "run", progress=False)
-    with pytest.raises(ValueError, match="expected a folder without a run"):
+    with pytest.raises(ValueError, match="expected a folder that is new or empty"):
         fit(recipe, tmp_path / "run", progress=False)
     with pytest.raises(FileNotFoundError, match="expected the folder of a run"):
         fit(recipe, tmp_path / "nothing", resume=True, progress=False)

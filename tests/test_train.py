@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import usd3
+from usd3._random import seed_of
 from usd3.conditioning import draw_given, prefix_given, region_given
 from usd3.config import TrainingConfig
 from usd3.data import Dataset, Sequences, scramble
-from usd3.train import Batches, Ema, SequenceData, Training, seed_of
+from usd3.train import Batches, Ema, SequenceData, Training
 
 
 def rows(count: int = 10) -> Sequences:
@@ -75,6 +76,16 @@ def test_transposition_moves_melodies_and_keeps_rests(scrambled):
     assert found == {(60, i) for i in range(-2, 3)} | {(0, i) for i in range(3)} | {(127, i) for i in range(-2, 1)}
 
 
+def test_padding_does_not_limit_transposition():
+    tokens = torch.tensor([[60, 64, 0, 0]] * 200)
+    padded = Sequences(tokens, torch.tensor([[False, False, True, True]] * 200))
+    data = SequenceData(Dataset("x", 129, padded, padded, music=True), TrainingConfig(batch_size=200), transpose=2)
+    data.trainer = SimpleNamespace(global_step=0, world_size=1, global_rank=0)
+    moved = next(iter(data.train_dataloader()))["tokens"]
+    assert set(moved[:, 0].tolist()) == {58, 59, 60, 61, 62}
+    assert not moved[:, 2:].any()
+
+
 def test_masks_of_training_are_of_every_kind():
     torch.manual_seed(0)
     given = draw_given("random", torch.zeros(4000, 8, dtype=torch.long))
@@ -122,6 +133,7 @@ def test_the_average_follows_the_ramp():
     ema, trainer = Ema(0.5), SimpleNamespace(global_step=0)
     torch.nn.init.zeros_(module.weight)
     ema.on_fit_start(trainer, module)
+    ema.on_train_start(trainer, module)
     expected = 0.0
     for step in range(1, 30):
         trainer.global_step = step

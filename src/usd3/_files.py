@@ -37,4 +37,16 @@ def write_whole(path: Path | str, content: bytes | str) -> None:
 def remove_unfinished(folder: Path) -> None:
     """Remove what a killed process left half-written in a folder."""
     for left in folder.glob(".*.part*"):
-        left.unlink(missing_ok=True)
+        process = left.name.rsplit(".part", 1)[0].rpartition(".")[2]
+        if not (process.isdecimal() and _is_alive(int(process))):
+            left.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

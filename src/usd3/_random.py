@@ -4,14 +4,21 @@
 A CPU generator serves every device: the numbers are drawn where the generator lives and then moved.
 """
 
+import hashlib
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["categorical", "invert_cdf", "uniform"]
+__all__ = ["categorical", "invert_cdf", "seed_of", "uniform"]
 
 _BELOW_ONE = 1 - 2.0**-53
+
+
+def seed_of(*numbers: int) -> int:
+    """One well-mixed 63-bit seed from several numbers."""
+    digest = hashlib.blake2b(",".join(map(str, numbers)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
 
 
 def uniform(shape: Sequence[int], device: torch.device, generator: torch.Generator | None) -> Tensor:

@@ -86,11 +86,12 @@ class Checkpoints(pl.Callback):
         if step == self._saved:
             return
         module.log_recent()  # refuses a loss that is no number before it is saved
+        weights = self.ema.state(trainer, module)
+        if trainer.is_global_zero:  # before the checkpoint: a run that is killed in between comes here again
+            save_pretrained(self.folder, replace(self.pipeline, steps=step), _unprefixed(weights))
         trainer.save_checkpoint(self.folder / "checkpoints" / f"step-{step:08d}.ckpt")
         self._saved = step
-        weights = self.ema.state(trainer, module)
         if trainer.is_global_zero:
-            save_pretrained(self.folder, replace(self.pipeline, steps=step), _unprefixed(weights))
             for old in find_checkpoints(self.folder / "checkpoints")[self.config.keep :]:
                 old.unlink()
 

@@ -57,10 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
             _run(name, arguments[1:])
     except SystemExit as stop:
         return int(stop.code or 0)
-    except KeyboardInterrupt:
-        print(f"usd3 {name}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"usd3 {name}: interrupted {stop}".rstrip(), file=sys.stderr)
         return 130
-    except (ArgumentError, ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError) as error:
+    except Exception as error:
         if os.environ.get("USD3_DEBUG"):
             raise
         print(f"usd3 {name}: error: {_one_line(error)}", file=sys.stderr)
@@ -79,13 +79,16 @@ def _run(name: str, arguments: list[str]) -> None:
         description=_description(name),
         epilog=f"Example: {command.example}",
         exit_on_error=False,
+        allow_abbrev=False,
     )
     if name == "train":
         parser.add_argument("--config", action=ActionConfigFile, help="a recipe, the same as a word without dashes")
     parser.add_class_arguments(command.options)
     if name == "train":
-        words = words or ([] if _value(options, "--resume") else ["bach"])
         resumed = _value(options, "--resume")
+        if resumed and words:
+            raise ValueError(f"{' '.join(words)}: expected no recipe, as a run that is resumed has its own")
+        words = words or ["bach"]
         files = [_resumed(resumed)] if resumed else [find_recipe(word) for word in words]
         made = _made(parser, [part for file in files for part in ("--config", str(file))] + options, command.options)
         train(made, Recipe(**{field.name: getattr(made, field.name) for field in fields(Recipe)}), words)
@@ -132,6 +135,7 @@ def _overview() -> str:
             *lines,
             "",
             "usd3 COMMAND --help explains every option; usd3 info lists the recipes.",
+            "With USD3_DEBUG=1 in the environment an error shows where it arose.",
             f"Begin with: {COMMANDS['train'].example}",
         ]
     )
@@ -143,8 +147,15 @@ def _description(name: str) -> str:
     return f"{first} Recipes: {', '.join(list_recipes())}." if name == "train" else first
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+_EXPECTED = (ArgumentError, ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError)
+
+
+def _one_line(error: Exception) -> str:
+    """The message in one line; one that was not foreseen with its kind, and cut short."""
+    text = " ".join(str(error).split())
+    if isinstance(error, _EXPECTED) and text:
+        return text
+    return f"{type(error).__name__}: {text[:300]} (USD3_DEBUG=1 shows where)"
 
 
 def _warn(message: Warning | str, *_: Any) -> None:

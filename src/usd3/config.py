@@ -115,6 +115,11 @@ class DiffusionConfig:
     num_steps: int | None = None
     t_min: float = 1e-3
 
+    def __post_init__(self) -> None:
+        kinds = ("uniform", "absorbing", "marginal")
+        require(self.noise in kinds, "diffusion.noise", self.noise, f"one of {', '.join(kinds)}")
+        require(self.schedule in SCHEDULES, "diffusion.schedule", self.schedule, f"one of {', '.join(SCHEDULES)}")
+
     def build(self, num_classes: int, marginal: list[float] | None = None, validate: bool = True) -> Diffusion:
         """The diffusion on `num_classes` data categories; `marginal` are their frequencies."""
         noise: Noise
@@ -129,6 +134,9 @@ class DiffusionConfig:
             schedule = SCHEDULES[self.schedule](**self.schedule_options)
         except TypeError as error:
             raise ValueError(f"diffusion.schedule_options = {self.schedule_options}: {error}") from None
+        ends = float(schedule.alpha_bar(torch.tensor(1.0, dtype=torch.float64))) == 0
+        fits = ends or not noise.has_zeros
+        require(fits, "diffusion.schedule", self.schedule, f"cosine or linear, which end at 0, with {self.noise} noise")
         return Diffusion(noise, schedule, num_steps=self.num_steps, t_min=self.t_min, validate=validate)
 
 
@@ -160,6 +168,15 @@ class ModelConfig:
     output_blocks: int = 1
     hollow: bool = True
     options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "depth", "heads"):
+            as_count(getattr(self, name), f"model.{name}", 1)
+        as_count(4 if self.mlp is None else self.mlp, "model.mlp", 1)
+        as_count(self.output_blocks, "model.output_blocks", 0)
+        even = as_count(self.time_dim, "model.time_dim", 4) % 2 == 0
+        require(even, "model.time_dim", self.time_dim, "an even number >= 4")
+        as_number(self.dropout, "model.dropout", 0, 1, closed=True)
 
     def build(self, diffusion: Diffusion) -> nn.Module:
         """The network for this diffusion, freshly initialised."""
@@ -204,7 +221,7 @@ class TrainingConfig:
         given: which elements stay clean in training. "none": unconditional; "prefix": always the first `prefix`;
             "random": sometimes nothing, sometimes a prefix, all but a gap, or scattered elements, so that one model
             serves generation, continuation and infilling.
-        prefix: elements given by "prefix", and the default prefix of evaluation.
+        prefix: elements given by "prefix"; also what `usd3 sample` and `usd3 evaluate` give by default.
         optimizer: "adamw" or "adam".
         lr: peak learning rate.
         betas: decay rates of the optimiser's averages.
@@ -214,7 +231,7 @@ class TrainingConfig:
         halve_every: see `decay`.
         clip: largest norm of the gradient; null: no clipping.
         ema: decay of the moving average of the weights, ramped up as (1 + n) / (10 + n); 0: no average.
-        precision: "32" or "bf16".
+        precision: "fp32" or "bf16".
         compile: use torch.compile.
         compile_mode: its mode; "reduce-overhead" uses CUDA graphs, which help small networks.
         accelerator: "auto", "cpu" or "gpu".
@@ -244,7 +261,7 @@ class TrainingConfig:
     halve_every: int = 47_000
     clip: float | None = 1.0
     ema: float = 0.999
-    precision: Literal["32", "bf16"] = "32"
+    precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
     compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
@@ -264,6 +281,8 @@ class TrainingConfig:
             as_count(getattr(self, name), f"training.{name}", 1)
         for name in ("prefix", "warmup", "validate_every"):
             as_count(getattr(self, name), f"training.{name}", 0)
+        if self.clip is not None:
+            as_number(self.clip, "training.clip", 0)
         as_number(self.lr, "training.lr", 0)
         as_number(self.ema, "training.ema", 0, 1, closed=True)
         as_number(self.weight_decay, "training.weight_decay", 0, closed=True)

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from usd3._checks import as_count, require
+from usd3._checks import as_count, as_number, require
+from usd3._random import seed_of
 from usd3.conditioning import prefix_given
 from usd3.data import Dataset, MarkovChain
 from usd3.metrics import (
@@ -25,7 +26,9 @@ from usd3.metrics import (
 from usd3.pipeline import Pipeline
 from usd3.samplers import Corrector, Step
 
-__all__ = ["Evaluation", "EvaluationSettings", "continue_held_out", "evaluate", "held_out"]
+__all__ = ["Evaluation", "EvaluationSettings", "HeldOut", "continue_held_out", "evaluate"]
+
+_LARGEST_N = 3  # of the n-grams
 
 
 @dataclass
@@ -56,6 +59,45 @@ class EvaluationSettings:
     seed: int = 0
     batch_size: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("runs", "steps"):
+            as_count(getattr(self, name), name, 1)
+        for name in ("limit", "batch_size"):
+            as_count(1 if getattr(self, name) is None else getattr(self, name), name, 1)
+        as_count(self.bound_samples, "bound_samples", 0)
+        as_number(self.temperature, "temperature", 0)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The objects to continue: in the categories of the data, each with something to measure after the prefix."""
+
+    truth: Tensor
+    pad: Tensor | None
+    prefix: int
+    skipped: int
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, dataset: Dataset, settings: EvaluationSettings) -> "HeldOut":
+        """The first `limit` held-out objects that have 3 elements or more after the prefix."""
+        shape, test = tuple(dataset.shape), dataset.test
+        require(shape == tuple(pipeline.config.shape), "shape of the data", shape, f"{tuple(pipeline.config.shape)}")
+        prefix = pipeline.config.prefix if settings.prefix is None else settings.prefix
+        length = torch.Size(shape).numel()
+        as_count(prefix, "prefix", 0, max(0, length - _LARGEST_N))
+        real = torch.ones(len(test), length, dtype=torch.bool) if test.pad is None else ~test.pad.flatten(1)
+        rows = (real[:, prefix:].sum(1) >= _LARGEST_N).nonzero().squeeze(1)
+        enough = f"held-out objects with {_LARGEST_N} elements or more after the prefix of {prefix}"
+        require(len(rows) > 0, "test", f"{len(test)} objects", enough)
+        skipped, rows = len(test) - len(rows), rows[: settings.limit]
+        pad = None if test.pad is None else test.pad[rows]
+        return cls(dataset.decoded(test.tokens[rows].long()), pad, prefix, skipped)
+
+    @property
+    def given(self) -> Tensor:
+        """Which elements of an object are given."""
+        return prefix_given(self.truth[0].numel(), self.prefix).reshape(self.truth.shape[1:])
+
 
 @dataclass
 class Evaluation:
@@ -63,14 +105,16 @@ class Evaluation:
 
     settings: dict[str, Any]
     objects: int
+    skipped: int
     rows: dict[str, dict[str, Summary]]
     bits_per_element: dict[str, float] = field(default_factory=dict)
     parroting: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Everything, for JSON, which knows finite numbers alone: None stands for the others."""
         rows = {name: {key: s._asdict() for key, s in row.items()} for name, row in self.rows.items()}
-        return asdict(self) | {"rows": rows}
+        finite: dict[str, Any] = _finite(asdict(self) | {"rows": rows})
+        return finite
 
     def as_text(self) -> str:
         """Tables to read."""
@@ -90,70 +134,72 @@ class Evaluation:
         return "\n".join(lines)
 
 
-def held_out(dataset: Dataset, limit: int | None) -> tuple[Tensor, Tensor | None]:
-    """The first `limit` held-out objects in the categories of the data, and their padding."""
-    count = as_count(len(dataset.test) if limit is None else limit, "limit", 1)
-    test = dataset.test
-    return dataset.decoded(test.tokens[:count].long()), None if test.pad is None else test.pad[:count]
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def continue_held_out(
     pipeline: Pipeline,
-    dataset: Dataset,
+    held_out: HeldOut,
     settings: EvaluationSettings,
     corrector: Corrector | None = None,
     callback: Callable[[Step], None] | None = None,
 ) -> Tensor:
-    """Continue held-out objects from their prefix, `runs` times each: (R, N, ...) in the categories of the data."""
-    shape = tuple(dataset.shape)
-    require(shape == tuple(pipeline.config.shape), "shape of the data", shape, f"{tuple(pipeline.config.shape)}")
-    truth, pad = held_out(dataset, settings.limit)
+    """Continue each object from its prefix, `runs` times: (R, N, ...) in the categories of the data."""
     draws = [
         pipeline.sample(
             num_steps=settings.steps,
-            tokens=truth,
-            given=prefix_given(truth[0].numel(), _prefix(pipeline, settings)).reshape(shape),
-            pad=pad,
+            tokens=held_out.truth,
+            given=held_out.given,
+            pad=held_out.pad,
             corrector=corrector,
             temperature=settings.temperature,
-            seed=settings.seed + run,
+            seed=seed_of(settings.seed, run),
             batch_size=settings.batch_size,
             callback=callback,
         )
-        for run in range(as_count(settings.runs, "runs", 1))
+        for run in range(settings.runs)
     ]
     return torch.stack(draws)
 
 
-def _prefix(pipeline: Pipeline, settings: EvaluationSettings) -> int:
-    return pipeline.config.prefix if settings.prefix is None else settings.prefix
-
-
-def evaluate(pipeline: Pipeline, dataset: Dataset, settings: EvaluationSettings, generated: Tensor) -> Evaluation:
+def evaluate(
+    pipeline: Pipeline, dataset: Dataset, held_out: HeldOut, settings: EvaluationSettings, generated: Tensor
+) -> Evaluation:
     """Compare continuations (R, N, ...) of the held-out objects with what is true."""
-    (truth, pad), prefix = held_out(dataset, settings.limit), _prefix(pipeline, settings)
-    fits = generated.shape[1:] == truth.shape
-    require(fits, "shape of the samples", tuple(generated.shape), f"(runs, {', '.join(map(str, truth.shape))})")
-    shape, truth, generated = truth.shape, truth.flatten(1), generated.flatten(2)
-    flat_pad = None if pad is None else pad.flatten(1)
+    shape, prefix = held_out.truth.shape, held_out.prefix
+    fits = generated.shape[1:] == shape
+    require(fits, "shape of the samples", tuple(generated.shape), f"(runs, {', '.join(map(str, shape))})")
+    truth, generated = held_out.truth.flatten(1), generated.flatten(2)
+    pad = None if held_out.pad is None else held_out.pad.flatten(1)
     skip = 0 if settings.include_prefix else prefix
-    measure = partial(evaluate_continuations, truth=truth, skip=skip, pad=flat_pad)
-    found = Evaluation(asdict(settings) | {"prefix": prefix}, len(truth), {"model": measure(generated)})
+    measure = partial(evaluate_continuations, truth=truth, skip=skip, pad=pad)
+    used = asdict(settings) | {"prefix": prefix}
+    found = Evaluation(used, len(truth), held_out.skipped, {"model": measure(generated)})
     if settings.bound_samples:
-        given = prefix_given(truth.shape[1], prefix)
-        free = ~given.expand(truth.shape) if flat_pad is None else ~(given | flat_pad)
-        nats = pipeline.bound(truth.reshape(shape), given.reshape(shape[1:]), pad, settings.bound_samples)
+        given = held_out.given.flatten()
+        free = ~given.expand(truth.shape) if pad is None else ~(given | pad)
+        nats = pipeline.bound(
+            held_out.truth,
+            held_out.given,
+            held_out.pad,
+            settings.bound_samples,
+            seed=settings.seed,
+            batch_size=settings.batch_size,
+        )
         found.bits_per_element["model (upper bound)"] = float(nats.sum() / free.sum() / math.log(2))
     if settings.baselines:
         runs = len(generated)
-        chains = _chain_runs(_chain(dataset, 0), truth, prefix, flat_pad, runs, settings.seed)
+        chains = _chain_runs(_chain(dataset, 0), truth, prefix, pad, runs, settings.seed)
         found.rows["Markov chain"] = measure(chains)
         if len(truth) > runs:
-            found.rows["another held-out object"] = measure(_other_objects(truth, prefix, flat_pad, runs))
+            found.rows["another held-out object"] = measure(_other_objects(truth, prefix, pad, runs))
         found.rows["the truth itself"] = measure(truth[None])
-        found.bits_per_element["Markov chain"] = _chain_bits(_chain(dataset, 0.01), truth, prefix, flat_pad)
+        found.bits_per_element["Markov chain"] = _chain_bits(_chain(dataset, 0.01), truth, prefix, pad)
     if prefix:
-        found.parroting = _parroting(generated, truth, dataset, prefix, settings.include_prefix)
+        found.parroting = _parroting(generated, truth, pad, dataset, prefix, skip)
     return found
 
 
@@ -189,22 +235,28 @@ def _other_objects(truth: Tensor, prefix: int, pad: Tensor | None, runs: int) ->
 
 
 def _parroting(
-    generated: Tensor, truth: Tensor, dataset: Dataset, prefix: int, include_prefix: bool
+    generated: Tensor, truth: Tensor, pad: Tensor | None, dataset: Dataset, prefix: int, skip: int
 ) -> dict[str, dict[str, float]]:
-    """Distances to the truth and to the training objects with the same prefix, and both readings of their ratio."""
+    """Distances to the truth and to the training objects with the same prefix, and both readings of their ratio.
+
+    Objects with padding are left out.
+    """
     train = dataset.decoded(dataset.train.tokens.long()).flatten(1)
-    matches = matching_rows(truth, train, prefix)
-    rows = [i for i, match in enumerate(matches) if len(match)]
-    if not rows or dataset.train.pad is not None:
+    if dataset.train.pad is not None:
+        train = train[~dataset.train.pad.flatten(1).any(1)]
+    matches = matching_rows(truth, train, prefix) if len(train) else []
+    whole = [True] * len(truth) if pad is None else (~pad.any(1)).tolist()
+    rows = [i for i, match in enumerate(matches) if len(match) and whole[i]]
+    if not rows:
         return {}
-    start = 0 if include_prefix else prefix
-    own, truth, train = [matches[i] for i in rows], truth[rows, start:], train[:, start:]
+    own, truth, train = [matches[i] for i in rows], truth[rows, skip:], train[:, skip:]
     found = {}
-    for n in (1, 2, 3):
+    for n in range(1, _LARGEST_N + 1):
         for name, distance in (("Hellinger", ngram_hellinger), ("outliers", ngram_outliers)):
             of_n = partial(distance, n=n)
-            a = sum(of_n(x[rows, start:], truth).mean() for x in generated) / len(generated)
-            b = sum(distances_to_matches(of_n, x[rows, start:], train, own).mean() for x in generated) / len(generated)
+            made = [x[rows, skip:] for x in generated]
+            a = sum(of_n(x, truth).mean() for x in made) / len(made)
+            b = sum(distances_to_matches(of_n, x, train, own).mean() for x in made) / len(made)
             ratio = train_to_test_ratio(a, b)
             values = {"to_test": a, "to_train": b, "literal": ratio.literal, "swapped": ratio.swapped}
             found[f"{n}g {name}"] = {key: float(value) for key, value in values.items()} | {"objects": len(rows)}

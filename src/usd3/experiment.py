@@ -16,13 +16,14 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from usd3._checks import require
 from usd3._files import write_whole
 from usd3._processes import is_main
+from usd3._random import seed_of
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoints, require_whole
 from usd3.config import Recipe, TrainingConfig
 from usd3.data import Dataset
 from usd3.noise import Marginal
 from usd3.pipeline import Pipeline, PipelineConfig
 from usd3.progress import TrainingProgress
-from usd3.train import Ema, SequenceData, Training, seed_of
+from usd3.train import Ema, SequenceData, StopOnSignal, Training
 
 __all__ = ["fit", "new_folder", "pipeline_for"]
 
@@ -55,7 +56,7 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
         music=dataset.music,
         decode=None if dataset.decode is None else dataset.decode.tolist(),
         marginal=marginal,
-        prefix=recipe.training.prefix,
+        prefix=_prefix(recipe.training, torch.Size(dataset.shape).numel()),
         precision=recipe.training.precision,
         steps=recipe.training.steps,
     )
@@ -63,12 +64,25 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
     return Pipeline(config)
 
 
+def _prefix(config: TrainingConfig, length: int) -> int:
+    """Elements given by default when the model is used."""
+    return config.prefix if config.given == "prefix" else min(config.prefix, length // 2)
+
+
 def fit(recipe: Recipe, folder: Path | str, resume: bool = False, progress: bool = True) -> Pipeline:
-    """Train the recipe's model in a folder of its own; with `resume`, go on from its newest whole checkpoint."""
-    folder = Path(folder)
-    main = is_main()
-    start = _newest_whole(folder) if resume else None
-    require(resume or not main or not (folder / "recipe.yaml").exists(), "run", folder, "a folder without a run")
+    """Train the recipe's model in a folder of its own; with `resume`, go on from its newest whole checkpoint.
+
+    Ctrl-C and SIGTERM end the run after the current step with a checkpoint, and then raise KeyboardInterrupt.
+    """
+    folder, main = Path(folder), is_main()
+    possible = recipe.training.accelerator != "gpu" or torch.cuda.is_available()
+    require(possible, "training.accelerator", "gpu", "cpu or auto, as torch sees no GPU")
+    if resume:
+        _require_same(recipe, folder)
+    elif main:
+        empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+        require(empty, "run", folder, "a folder that is new or empty")
+    start = _newest_whole(folder / "checkpoints") if resume else None
     dataset = recipe.data.load()
     pipeline = pipeline_for(recipe, dataset)
     if main:
@@ -82,36 +96,50 @@ def fit(recipe: Recipe, folder: Path | str, resume: bool = False, progress: bool
         trainer.fit(module, data, ckpt_path=start, weights_only=True)
     if trainer.is_global_zero:
         _plot(folder)
+    if trainer.global_step < recipe.training.steps:
+        raise KeyboardInterrupt(f"stopped at step {trainer.global_step}")
     return Pipeline.from_pretrained(folder, device="cpu", trust_code=True)
 
 
-def _newest_whole(folder: Path) -> Path | None:
-    """The newest checkpoint that is whole; None where the run never came to its first."""
-    if not (folder / "recipe.yaml").is_file():
+def _require_same(recipe: Recipe, folder: Path) -> None:
+    """What a run is about cannot change when it is resumed; how it is trained, and where its data are, can."""
+    file = folder / "recipe.yaml"
+    if not file.is_file():
         raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
-    found = find_checkpoints(folder / "checkpoints")
+    before, now = yaml.safe_load(file.read_text()), asdict(recipe)
+    before["data"]["path"] = now["data"]["path"]
+    for part in ("data", "diffusion", "model", "seed"):
+        changed = f"{part} of {folder}: it is {before[part]} and cannot become"
+        require(before[part] == now[part], changed, now[part], "the recipe of the run; start a new one")
+
+
+def _newest_whole(folder: Path) -> Path | None:
+    """The newest checkpoint that is whole; None where there was none yet. Damaged ones are set aside."""
+    found = find_checkpoints(folder)
     for path in found:
         try:
             require_whole(path)
         except ValueError as error:
-            warnings.warn(f"{error}; going back to the one before", stacklevel=2)
+            warnings.warn(f"{error}; going back to the one before", stacklevel=3)
+            if is_main():
+                path.rename(path.with_suffix(".damaged"))
             continue
         return path
-    if found:
-        raise ValueError(f"{folder}: none of its {len(found)} checkpoints is whole; start a new run")
+    if found or list(folder.glob("*.damaged")):
+        raise ValueError(f"{folder}: none of its checkpoints is whole; start a new run")
     return None
 
 
 def _trainer(config: TrainingConfig, folder: Path, pipeline: PipelineConfig, progress: bool) -> pl.Trainer:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     table, ema = CSVLogger(folder, name="logs", flush_logs_every_n_steps=1), Ema(config.ema)
-    callbacks: list[pl.Callback] = [ema, Checkpoints(folder, config, ema, pipeline)]
+    callbacks: list[pl.Callback] = [ema, Checkpoints(folder, config, ema, pipeline), StopOnSignal()]
     return pl.Trainer(
         default_root_dir=folder,
         max_steps=config.steps,
         max_epochs=-1,
         accumulate_grad_batches=config.accumulate,
-        precision={"32": "32-true", "bf16": "bf16-mixed"}[config.precision],  # type: ignore[arg-type]
+        precision={"fp32": "32-true", "bf16": "bf16-mixed"}[config.precision],  # type: ignore[arg-type]
         accelerator=config.accelerator,
         devices=_devices(config),
         num_nodes=config.nodes,

@@ -1,6 +1,7 @@
 """A trained model with everything needed to use it: `Pipeline.from_pretrained(folder).sample(4)`."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from usd3._checks import as_count, as_number, require
 from usd3._files import write_whole, written_whole
 from usd3._model import Denoiser
 from usd3._processes import gathered, rank_and_world
+from usd3._random import seed_of
 from usd3._version import __version__
 from usd3.config import NETS, DataConfig, DiffusionConfig, ModelConfig
 from usd3.samplers import Corrector, Step
@@ -37,7 +39,7 @@ class PipelineConfig:
     decode: list[int] | None = None
     marginal: list[float] | None = None
     prefix: int = 32
-    precision: Literal["32", "bf16"] = "32"
+    precision: Literal["fp32", "bf16"] = "fp32"
     steps: int = 0
     usd3_version: str = __version__
 
@@ -93,8 +95,7 @@ class Pipeline:
         except (SafetensorError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"{folder / 'model.safetensors'}: expected the weights of its config ({reason})") from None
-        default = "cuda" if torch.cuda.is_available() else "cpu"
-        return pipeline.to(device or default)
+        return pipeline.to(_device(device))
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write `config.json` and `model.safetensors`."""
@@ -137,7 +138,7 @@ class Pipeline:
         }
 
         def draw(rows: slice) -> Tensor:
-            generator = torch.Generator(self.device).manual_seed(seed * 1_000_003 + rows.start)
+            generator = torch.Generator(self.device).manual_seed(seed_of(seed, rows.start))
             own = {name: None if m is None else m[rows].to(self.device) for name, m in masks.items()}
             return self.diffusion.sample(
                 self.denoiser(temperature),
@@ -152,7 +153,7 @@ class Pipeline:
                 **own,
             ).cpu()
 
-        return self.decoded(in_batches(draw, num, batch_size or self.batch_size(num)))
+        return self.decoded(in_batches(draw, num, self.batch_size(num) if batch_size is None else batch_size))
 
     def denoiser(self, temperature: float = 1.0) -> Callable[..., Tensor]:
         """The network as the sampler calls it; on a GPU in bfloat16 where it was trained so."""
@@ -187,11 +188,11 @@ class Pipeline:
         def nats(rows: slice) -> Tensor:
             own = (None if m is None else m.expand(tokens.shape)[rows].to(self.device) for m in (given, pad))
             masks = dict(zip(("given", "pad"), own))
-            generator = torch.Generator(self.device).manual_seed(seed * 1_000_003 + rows.start)
+            generator = torch.Generator(self.device).manual_seed(seed_of(seed, rows.start))
             x_0 = encoded[rows].to(self.device)
             return self.diffusion.bound(self.denoiser(), x_0, num_samples, generator=generator, **masks).cpu()
 
-        return in_batches(nats, len(tokens), batch_size or self.batch_size(len(tokens)))
+        return in_batches(nats, len(tokens), self.batch_size(len(tokens)) if batch_size is None else batch_size)
 
     # ---- categories ---------------------------------------------------------------------------------------------
 
@@ -207,6 +208,21 @@ class Pipeline:
         return tokens if self.config.decode is None else torch.tensor(self.config.decode).argsort()[tokens]
 
 
+def _device(name: str | None) -> torch.device:
+    """The named device; None: the GPU of this process where there is one, else the CPU."""
+    if name is None:
+        local = int(os.environ.get("LOCAL_RANK", 0)) % max(1, torch.cuda.device_count())
+        return torch.device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device = {name}: expected cpu, cuda or cuda:0, cuda:1, ...") from None
+    count = torch.cuda.device_count()
+    found = device.type == "cpu" or (device.type == "cuda" and (device.index or 0) < count)
+    require(found, "device", name, f"cpu, or one of the {count} GPUs that torch sees")
+    return device
+
+
 def save_pretrained(folder: Path, config: PipelineConfig, weights: dict[str, Tensor]) -> None:
     """Write `config.json` and `model.safetensors`."""
     with written_whole(folder / "model.safetensors") as temporary:
@@ -216,6 +232,7 @@ def save_pretrained(folder: Path, config: PipelineConfig, weights: dict[str, Ten
 
 def in_batches(work: Callable[[slice], Tensor], num: int, batch_size: int) -> Tensor:
     """work(rows) for all of 0..num-1, in batches shared among the processes; halved where memory does not suffice."""
+    batch_size = as_count(batch_size, "batch_size", 1)
     while True:
         batches = [slice(i, min(i + batch_size, num)) for i in range(0, num, batch_size)]
         rank, world = rank_and_world()

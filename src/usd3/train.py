@@ -4,8 +4,9 @@ Every draw of a step is seeded by (seed, step, part of the batch), and so is the
 was stopped goes on exactly as if it had not been, and two processes do what one does in two parts.
 """
 
-import hashlib
 import math
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,18 +22,13 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from usd3._checks import require
+from usd3._random import seed_of
 from usd3.conditioning import draw_given
 from usd3.config import TrainingConfig
 from usd3.data import Dataset, Sequences
 from usd3.diffusion import Diffusion
 
-__all__ = ["Ema", "SequenceData", "Training", "seed_of"]
-
-
-def seed_of(*numbers: int) -> int:
-    """One well-mixed 63-bit seed from several numbers."""
-    digest = hashlib.blake2b(",".join(map(str, numbers)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
+__all__ = ["Ema", "SequenceData", "StopOnSignal", "Training", "compiled"]
 
 
 class Batches:
@@ -51,7 +47,7 @@ class Batches:
         parts: int,
         rank: int,
         world: int,
-        transpose: Callable[[Tensor, torch.Generator], Tensor] | None = None,
+        transpose: Callable[[Tensor, Tensor | None, torch.Generator], Tensor] | None = None,
     ):
         require(batch_size % parts == 0, "training.batch_size", batch_size, f"a multiple of {parts}, its parts")
         self.rows, self.batch_size, self.seed, self.first_step = rows, batch_size, seed, first_step
@@ -70,11 +66,11 @@ class Batches:
         size = self.batch_size // self.parts
         first = step * self.batch_size + part * size
         chosen = self._rows(first, first + size)
-        tokens, pad = self.rows.tokens[chosen], self.rows.pad
+        tokens, pad = self.rows.tokens[chosen], None if self.rows.pad is None else self.rows.pad[chosen]
         if self.transpose is not None:
-            tokens = self.transpose(tokens, torch.Generator().manual_seed(seed_of(self.seed, step, part, 1)))
+            tokens = self.transpose(tokens, pad, torch.Generator().manual_seed(seed_of(self.seed, step, part, 1)))
         batch = {"tokens": tokens, "step": step, "part": part}
-        return batch if pad is None else batch | {"pad": pad[chosen]}
+        return batch if pad is None else batch | {"pad": pad}
 
     def _rows(self, first: int, last: int) -> Tensor:
         """Rows first..last-1 of the endless sequence of passes, each pass in an order of its own."""
@@ -122,12 +118,12 @@ class SequenceData(pl.LightningDataModule):
         return DataLoader(batches, batch_size=None)
 
 
-def _transposer(dataset: Dataset, most: int) -> Callable[[Tensor, torch.Generator], Tensor]:
+def _transposer(dataset: Dataset, most: int) -> Callable[[Tensor, Tensor | None, torch.Generator], Tensor]:
     """Move each melody by -most..most semitones, as far as its pitches allow; rests stay."""
 
-    def transpose(tokens: Tensor, generator: torch.Generator) -> Tensor:
+    def transpose(tokens: Tensor, pad: Tensor | None, generator: torch.Generator) -> Tensor:
         original = dataset.decoded(tokens.long())
-        sounding = original < 128
+        sounding = (original < 128) if pad is None else (original < 128) & ~pad
         low = torch.where(sounding, original, 127).amin(1)
         high = torch.where(sounding, original, 0).amax(1)
         shift = torch.randint(-most, most + 1, (len(tokens),), generator=generator)
@@ -164,6 +160,15 @@ class Training(pl.LightningModule):
         free = _count_free(x_0, given, pad).sum().clamp(min=1) / len(x_0)
         return out.loss, torch.stack([out.loss.detach() / free, out.vlb / free / math.log(2)]).float()
 
+    def on_train_start(self) -> None:
+        """What the recipe says of the optimiser holds, also where a checkpoint brought older settings."""
+        optimizer, scheduler = self.trainer.optimizers[0], self.trainer.lr_scheduler_configs[0].scheduler
+        scheduler.base_lrs = [self.config.lr] * len(optimizer.param_groups)
+        for group, wanted in zip(optimizer.param_groups, self._groups()):
+            group["weight_decay"], group["betas"] = wanted["weight_decay"], self.config.betas
+            group["initial_lr"] = self.config.lr
+            group["lr"] = self.config.lr * self.config.learning_rate(self.global_step)
+
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Every `log_every` steps, write the mean since the last row; a loss that is no number ends the run."""
         last_part = batch_idx % self.config.accumulate == self.config.accumulate - 1
@@ -192,7 +197,7 @@ class Training(pl.LightningModule):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """The bound on -log p(free | given) of held-out objects, at 16 times each."""
-        generator = torch.Generator(self.device).manual_seed(seed_of(self.seed, batch_idx))
+        generator = torch.Generator(self.device).manual_seed(seed_of(self.seed, batch_idx, self.global_rank))
         x_0, pad = batch["tokens"].long(), batch.get("pad")
         given = None
         if self.config.given == "prefix":
@@ -224,15 +229,18 @@ class Training(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """Adam or AdamW; matrices decay, vectors do not."""
         config = self.config
-        weights = [p for p in self.model.parameters() if p.requires_grad]
-        groups = [
-            {"params": [p for p in weights if p.dim() >= 2], "weight_decay": config.weight_decay},
-            {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
-        ]
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
-        optimizer = kind([g for g in groups if g["params"]], lr=config.lr, betas=config.betas)
+        optimizer = kind(self._groups(), lr=config.lr, betas=config.betas)
         scheduler = LambdaLR(optimizer, config.learning_rate)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _groups(self) -> list[dict[str, Any]]:
+        weights = [p for p in self.model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in weights if p.dim() >= 2], "weight_decay": self.config.weight_decay},
+            {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        return [group for group in groups if group["params"]]
 
 
 def compiled(function: Callable[..., Any], mode: str = "default") -> Callable[..., Any]:
@@ -263,9 +271,12 @@ class Ema(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Start from the weights as they are, unless a checkpoint has brought the averages."""
-        self._step = trainer.global_step
         weights = _shards(module)
         self.averages = [a.to(w.device) for a, w in zip(self.averages, weights)] or _copies(weights)
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """The steps that are behind us moved the averages already."""
+        self._step = trainer.global_step
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -316,6 +327,39 @@ class Ema(pl.Callback):
         with self.averaged(module):
             state = trainer.strategy.lightning_module_state_dict()
             return {name: value.detach().cpu().clone() for name, value in state.items()}
+
+
+class StopOnSignal(pl.Callback):
+    """Ctrl-C and SIGTERM end a run of one process after the current step, so that its checkpoint is whole.
+
+    A second signal does what it always did. Several processes would not agree on the step; there Lightning decides.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Listen."""
+
+        def stop(number: int, frame: Any) -> None:
+            trainer.should_stop = True
+            self._restore()
+
+        if trainer.world_size == 1 and threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """No longer listen."""
+        self._restore()
+
+    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
+        """No longer listen."""
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
 
 
 def _shards(module: nn.Module) -> list[Tensor]:

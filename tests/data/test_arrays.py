@@ -103,14 +103,14 @@ def test_tokens_above_num_classes_are_refused(save):
 
 def test_pickled_arrays_are_refused(tmp_path):
     np.save(tmp_path / "data.npy", np.array([[1, None]], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"data\.npy: not a \.npy or \.npz file of plain numbers"):
+    with pytest.raises(ValueError, match=r"data\.npy: expected a \.npy or \.npz file of plain numbers"):
         load_arrays(tmp_path / "data.npy")
 
 
 @pytest.mark.parametrize("content", [b"", b"not an array", b"PK\x03\x04 half a zip"])
 def test_other_files_are_refused(tmp_path, content):
     (tmp_path / "data.npz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"data\.npz: not a \.npy or \.npz file"):
+    with pytest.raises(ValueError, match=r"data\.npz: expected a \.npy or \.npz file"):
         load_arrays(tmp_path / "data.npz")
 
 

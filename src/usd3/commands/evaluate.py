@@ -10,8 +10,11 @@ import torch
 from usd3._checks import require
 from usd3._files import write_whole, written_whole
 from usd3._processes import is_main
+from usd3._version import __version__
 from usd3.commands.sample import CorrectorOptions
-from usd3.evaluation import EvaluationSettings, continue_held_out, evaluate
+from usd3.config import DataConfig
+from usd3.data.arrays import read_arrays
+from usd3.evaluation import EvaluationSettings, HeldOut, continue_held_out, evaluate
 from usd3.pipeline import Pipeline
 from usd3.progress import counted
 
@@ -20,7 +23,9 @@ __all__ = ["EvaluateOptions", "run_evaluation"]
 
 @dataclass
 class EvaluateOptions(EvaluationSettings):
-    """Measure a trained model on held-out data: n-grams, diversity, likelihood, repetition of the training data.
+    """Measure a trained model on held-out data: n-grams, diversity, likelihood.
+
+    Where prefixes of held-out objects occur in the training data, also how much of these is repeated.
 
     Args:
         model: folder of a run or of a saved model.
@@ -47,49 +52,66 @@ class EvaluateOptions(EvaluationSettings):
 
 def run_evaluation(options: EvaluateOptions) -> None:
     """Measure, print the table and write it as JSON."""
+    _require_free(options.out, "out", ".json")
+    _require_free(options.save_samples, "save_samples", ".npz")
     pipeline = Pipeline.from_pretrained(options.model, trust_code=options.trust_code, device=options.device)
-    data = pipeline.config.data
-    data = replace(data, path=options.data_path or data.path, test_key=options.test_key or data.test_key)
-    out = _result_file(options)
-    taken = options.save_samples is not None and Path(options.save_samples).exists()
-    require(not taken, "save_samples", options.save_samples, "a file that does not exist")
-    dataset = data.load()
-    num = min(options.limit or len(dataset.test), len(dataset.test))
+    dataset = _data(options, pipeline.config.data).load()
     settings = EvaluationSettings(**{name: getattr(options, name) for name in EvaluationSettings.__dataclass_fields__})
+    held_out = HeldOut.of(pipeline, dataset, settings)
     if options.samples is not None:
-        generated = _load(Path(options.samples))
+        generated = _samples(Path(options.samples), pipeline.config.num_classes)
     else:
+        num = len(held_out.truth)
         batches = -(-num // (options.batch_size or pipeline.batch_size(num)))
         with counted("sampling", options.runs * options.steps * batches) as count:
-            generated = continue_held_out(pipeline, dataset, settings, options.corrector.build(), count)
+            generated = continue_held_out(pipeline, held_out, settings, options.corrector.build(), count)
         if options.save_samples is not None and is_main():
             with written_whole(options.save_samples) as file:
                 np.savez_compressed(file, tokens=generated.numpy())
-    found = evaluate(pipeline, dataset, settings, generated)
+    found = evaluate(pipeline, dataset, held_out, settings, generated)
     if is_main():
-        print(f"{found.objects} held-out objects, first {found.settings['prefix']} elements given")
+        print(f"{found.objects} held-out objects, first {held_out.prefix} elements given", end="")
+        print(f"; {found.skipped} left out, as they end too soon after that" if found.skipped else "")
         print(found.as_text())
-        versions = {"model": options.model, "data": data.path or data.source, "torch": torch.__version__}
-        write_whole(out, json.dumps(versions | found.as_dict(), indent=2) + "\n")
+        about = {"model": options.model, "data": dataset.name, "torch": torch.__version__, "usd3": __version__}
+        out = Path(options.out) if options.out is not None else _new_file(Path(options.model))
+        write_whole(out, json.dumps(about | found.as_dict(), indent=2, allow_nan=False) + "\n")
         print(f"\nwritten to {out}")
 
 
-def _load(path: Path) -> torch.Tensor:
-    try:
-        tokens = np.load(path, allow_pickle=False)["tokens"]
-    except (ValueError, OSError, KeyError, IndexError) as error:
-        raise ValueError(f'samples = {path}: expected an .npz with "tokens" ({error})') from None
-    require(tokens.ndim >= 3, "samples", tokens.shape, "(runs, objects, ...)")
+def _data(options: EvaluateOptions, data: DataConfig) -> DataConfig:
+    """The data of training, elsewhere or with another held-out array where the options say so."""
+    data = replace(data, path=options.data_path or data.path)
+    if options.test_key is not None:
+        require(data.source == "array", "test_key", options.test_key, "null, as the data are no .npz file")
+        stored = read_arrays(Path(str(data.path)))
+        names = sorted(stored) if isinstance(stored, dict) else []
+        require(options.test_key in names, "test_key", options.test_key, f"an array of {data.path}: {', '.join(names)}")
+        data = replace(data, test_key=options.test_key)
+    return data
+
+
+def _samples(path: Path, num_classes: int) -> torch.Tensor:
+    stored = read_arrays(path)
+    if not isinstance(stored, dict) or "tokens" not in stored:
+        raise ValueError(f'samples = {path}: expected an .npz with "tokens"')
+    tokens = stored["tokens"]
+    fits = tokens.dtype.kind in "iu" and tokens.ndim >= 3
+    require(fits, "samples", f"{tokens.dtype} {tokens.shape}", "integers (runs, objects, ...)")
+    known = tokens.min() >= 0 and tokens.max() < num_classes
+    require(known, "samples", f"{tokens.min()}..{tokens.max()}", f"categories 0..{num_classes - 1}")
     return torch.as_tensor(tokens.astype(np.int64))
 
 
-def _result_file(options: EvaluateOptions) -> Path:
-    """A file that does not exist."""
-    if options.out is not None:
-        out = Path(options.out)
-        require(out.suffix == ".json" and not out.exists(), "out", out, "a .json file that does not exist")
-        return out
-    folder, number = Path(options.model), 1
+def _require_free(name: str | None, option: str, suffix: str) -> None:
+    if name is not None:
+        free = Path(name).suffix == suffix and not Path(name).exists()
+        require(free, option, name, f"a {suffix} file that does not exist")
+
+
+def _new_file(folder: Path) -> Path:
+    """evaluation.json, or evaluation-2.json, ...: the first that does not exist."""
+    number = 1
     while (out := folder / f"evaluation{'' if number == 1 else f'-{number}'}.json").exists():
         number += 1
     return out

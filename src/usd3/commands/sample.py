@@ -1,6 +1,6 @@
 """usd3 sample: draw from a trained model, freely, as a continuation, or into a gap."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,8 @@ from usd3._checks import as_count, require
 from usd3._files import written_whole
 from usd3._processes import is_main
 from usd3.conditioning import prefix_given, region_given
-from usd3.data import read_midi, write_midi
+from usd3.data import Sequences, read_midi, write_midi
+from usd3.data.arrays import read_arrays
 from usd3.experiment import new_folder
 from usd3.pictures import animate_denoising, piano_roll, token_grid
 from usd3.pipeline import Pipeline
@@ -23,6 +24,7 @@ __all__ = ["CorrectorOptions", "SampleOptions", "sample"]
 
 _MOST_STRIPS = 8  # rows of a picture
 _MOST_FRAMES = 60
+_MOST_ANIMATED = 4
 
 
 @dataclass
@@ -66,6 +68,7 @@ class SampleOptions:
         seed: seed of all draws.
         batch_size: objects at once; null: chosen by memory.
         device: "cpu" or "cuda"; null: a GPU where there is one.
+        data_path: where the data of the prompt "test" are, if not where they were in training.
         trust_code: allow a network class of your own to be imported.
     """
 
@@ -85,6 +88,7 @@ class SampleOptions:
     seed: int = 0
     batch_size: int | None = None
     device: str | None = None
+    data_path: str | None = None
     trust_code: bool = False
 
 
@@ -92,19 +96,21 @@ def sample(options: SampleOptions) -> Path:
     """Draw and write the results; returns where they are."""
     pipeline = Pipeline.from_pretrained(options.model, trust_code=options.trust_code, device=options.device)
     as_count(options.num, "num", 1)
-    prompt, pad, given = _prompt(options, pipeline)
-    out = _out(options)
+    out = _out(options, pipeline.config.music)
+    prompt, pad, given, titles = _prompt(options, pipeline)
     num = options.num if prompt is None else len(prompt)
     frames: list[Tensor] = []
+    whole = not (options.animate or out.suffix == ".gif")
     batches = -(-num // (options.batch_size or pipeline.batch_size(num)))
     with counted("sampling", options.steps * batches) as count:
 
         def watch(step: Step) -> None:
             count(step)
-            every = max(1, step.num_steps // _MOST_FRAMES)
-            last = step.index == step.num_steps - 1
-            if options.animate and len(frames) <= _MOST_FRAMES + 1 and (step.index % every == 0 or last):
-                frames.append(step.x_s[:4].cpu())
+            nonlocal whole
+            every, last = -(-step.num_steps // _MOST_FRAMES), step.index == step.num_steps - 1
+            if not whole and (step.index % every == 0 or last):  # of the first batch
+                frames.append(step.x_s[:_MOST_ANIMATED].cpu())
+                whole = last
 
         x = pipeline.sample(
             num,
@@ -120,46 +126,54 @@ def sample(options: SampleOptions) -> Path:
             callback=watch,
         )
     if is_main():
-        _write(options, pipeline, out, x, given, pad, frames)
+        _write(options, pipeline, out, x, given, pad, titles, frames)
         print(f"{len(x)} samples in {out}")
     return out
 
 
-def _prompt(options: SampleOptions, pipeline: Pipeline) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Tokens (N, ...), their padding, and which elements are given (...)."""
-    config = pipeline.config
-    shape = tuple(config.shape)
-    length = torch.Size(shape).numel()
+Prompt = tuple[Tensor | None, Tensor | None, Tensor | None, list[str] | None]
+
+
+def _prompt(options: SampleOptions, pipeline: Pipeline) -> Prompt:
+    """Tokens (N, ...), their padding, which elements are given (...), and the names of the rows."""
+    shape = tuple(pipeline.config.shape)
     if options.prompt is None:
-        unused = options.fill is None and options.prefix is None
-        require(unused, "prompt", None, "what to continue or to fill, as `prefix` or `fill` is set")
-        return None, None, None
-    rows, pad = _read(options.prompt, pipeline)
-    stop = options.first + options.num
-    require(0 <= options.first < len(rows), "first", options.first, f"a row of the prompt, 0..{len(rows) - 1}")
-    rows, pad = rows[options.first : stop], None if pad is None else pad[options.first : stop]
-    if options.fill is not None:
-        require(options.prefix is None, "prefix", options.prefix, "null where `fill` is given")
-        ends = options.fill.split(":")
-        require(len(ends) == 2 and all(e.isdigit() for e in ends), "fill", options.fill, "START:STOP, as in 64:128")
-        given = region_given(length, int(ends[0]), int(ends[1]))
-    else:
-        given = prefix_given(length, config.prefix if options.prefix is None else options.prefix)
-    if rows.shape[1:] != shape:  # a prompt shorter than the model's objects: the rest is to be drawn
+        unused = options.fill is None and options.prefix is None and not options.first
+        require(unused, "prompt", None, "what to continue or to fill, as `prefix`, `fill` or `first` is set")
+        return None, None, None, None
+    found = _read(options, pipeline)
+    require(0 <= options.first < len(found.tokens), "first", options.first, f"a row, 0..{len(found.tokens) - 1}")
+    chosen = slice(options.first, options.first + options.num)
+    rows, pad, names = found.tokens[chosen], found.pad, list(found.names[chosen]) or None
+    given = _given(options, pipeline)
+    if rows.shape[1:] != shape:  # longer or shorter than the model's objects: what is not given is drawn
         require(rows.dim() == 2 and len(shape) == 1, "prompt", tuple(rows.shape), f"objects of shape {shape}")
         known = int(given.nonzero().max()) + 1 if given.any() else 0
         long_enough = rows.shape[1] >= known
         require(long_enough, "prompt", f"of length {rows.shape[1]}", f"at least the {known} elements that are given")
-        rows = torch.nn.functional.pad(rows[:, :length], (0, max(0, length - rows.shape[1])))
-    return rows, pad, given.reshape(shape)
+        rows, pad = torch.nn.functional.pad(rows[:, : shape[0]], (0, max(0, shape[0] - rows.shape[1]))), None
+    return rows, None if pad is None else pad[chosen], given.reshape(shape), names
 
 
-def _read(prompt: str, pipeline: Pipeline) -> tuple[Tensor, Tensor | None]:
+def _given(options: SampleOptions, pipeline: Pipeline) -> Tensor:
+    """Which elements of a prompt are given, flat."""
+    length = torch.Size(pipeline.config.shape).numel()
+    if options.fill is None:
+        return prefix_given(length, pipeline.config.prefix if options.prefix is None else options.prefix)
+    require(options.prefix is None, "prefix", options.prefix, "null where `fill` is given")
+    ends = options.fill.split(":")
+    require(len(ends) == 2 and all(e.isdecimal() for e in ends), "fill", options.fill, "START:STOP, as in 64:128")
+    return region_given(length, int(ends[0]), int(ends[1]))
+
+
+def _read(options: SampleOptions, pipeline: Pipeline) -> Sequences:
     """The rows of a prompt in the categories of the data."""
+    prompt = str(options.prompt)
     path = Path(prompt)
     if prompt == "test":
-        dataset = pipeline.config.data.load()
-        return dataset.decoded(dataset.test.tokens.long()), dataset.test.pad
+        data = pipeline.config.data
+        dataset = replace(data, path=options.data_path or data.path).load()
+        return replace(dataset.test, tokens=dataset.decoded(dataset.test.tokens.long()))
     if not path.is_file():
         raise FileNotFoundError(f'prompt = {prompt}: expected "test" or an .npy, .npz or MIDI file')
     if path.suffix.lower() in (".mid", ".midi"):
@@ -167,27 +181,26 @@ def _read(prompt: str, pipeline: Pipeline) -> tuple[Tensor, Tensor | None]:
         melodies = read_midi(path)
         require(len(melodies) > 0, "prompt", prompt, "a MIDI file with notes")
         shortest = min(map(len, melodies))
-        return torch.stack([torch.as_tensor(m[:shortest]).long() for m in melodies]), None
-    try:
-        loaded: Any = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.ndarray):
-            name = "tokens" if "tokens" in loaded.files else loaded.files[0]
-            require("tokens" in loaded.files or len(loaded.files) == 1, "prompt", prompt, 'an array named "tokens"')
-            loaded = loaded[name]
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"prompt = {prompt}: expected an .npy or .npz file of integers ({error})") from None
-    require(loaded.dtype.kind in "iu" and loaded.ndim >= 2, "prompt", prompt, "integers of shape (N, ...)")
-    return torch.as_tensor(loaded.astype(np.int64)), None
+        return Sequences(torch.stack([torch.as_tensor(m[:shortest]).long() for m in melodies]))
+    stored = read_arrays(path)
+    arrays = stored if isinstance(stored, dict) else {"tokens": stored}
+    if len(arrays) == 1:
+        arrays = {"tokens": next(iter(arrays.values()))}
+    require("tokens" in arrays, "prompt", prompt, f'an array named "tokens", but it has {", ".join(arrays) or "none"}')
+    tokens, pad = arrays["tokens"], arrays.get("pad")
+    fits = tokens.dtype.kind in "iu" and tokens.ndim >= 2 and tokens.size > 0
+    require(fits, "prompt", f"{tokens.dtype} {tokens.shape}", "integers of shape (N, ...)")
+    return Sequences(torch.as_tensor(tokens.astype(np.int64)), None if pad is None else torch.as_tensor(pad))
 
 
-def _out(options: SampleOptions) -> Path:
+def _out(options: SampleOptions, music: bool) -> Path:
     """A folder that is new, or a file that does not exist."""
     if options.out is None:
         return new_folder(Path(options.model), "samples") if is_main() else Path(options.model)
     out = Path(options.out)
     free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
     require(free or not is_main(), "out", out, "a name that is not taken")
-    kinds = (".npz", ".mid", ".png", ".gif")
+    kinds = (".npz", ".mid", ".png", ".gif") if music else (".npz", ".png", ".gif")
     require(out.suffix in ("", *kinds), "out", out, f"a folder or a file that ends with {', '.join(kinds)}")
     require(out.suffix != ".mid" or options.num == 1, "num", options.num, "1 where `out` is one MIDI file")
     return out
@@ -200,6 +213,7 @@ def _write(
     x: Tensor,
     given: Tensor | None,
     pad: Tensor | None,
+    titles: list[str] | None,
     frames: list[Tensor],
 ) -> None:
     config = pipeline.config
@@ -221,12 +235,12 @@ def _write(
             write_midi(row[:length].numpy(), out if is_file else out / f"sample-{i + 1:02d}.mid", tempo=options.tempo)
     if kind in ("", ".png"):
         picture = out if is_file else out / "samples.png"
+        titles = None if titles is None else titles[first]
         if config.music:
-            piano_roll(flat[first], picture, given=given, pad=shown_pad)
+            piano_roll(flat[first], picture, titles, given, shown_pad)
         else:
-            token_grid(flat[first], picture, config.num_classes, given=given)
-    if kind == ".gif" or (options.animate and not is_file):
-        require(len(frames) > 0, "animate", options.animate, "true for a .gif")
+            token_grid(flat[first], picture, config.num_classes, given, titles)
+    if frames and kind in ("", ".gif"):
         mask = pipeline.diffusion.noise.mask
         classes = None if config.music else pipeline.diffusion.noise.num_classes
         path = [_decoded_frame(frame.flatten(1), pipeline) for frame in frames]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from usd3._checks import require
-from usd3._processes import is_main
+from usd3._processes import is_main, rank_and_world
 from usd3.config import Recipe
 from usd3.experiment import fit, new_folder
 
@@ -40,10 +40,14 @@ def train(options: TrainOptions, recipe: Recipe, names: list[str]) -> None:
     elif options.run is not None:
         folder = Path(options.run)
     else:
+        alone = rank_and_world()[1] == 1
+        require(alone, "run", options.run, "the folder of the run, as a launcher started several processes")
         folder = new_folder("runs", "-".join(Path(name).stem for name in names))
     os.environ[_PASSED_ON] = str(folder)
     try:
         fit(recipe, folder, resume=options.resume is not None, progress=options.progress)
+    except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns some signals into an exit
+        raise KeyboardInterrupt(f"{stop}; `usd3 train --resume {folder}` goes on") from None
     except BaseException:
         with suppress(OSError):
             folder.rmdir()  # if nothing came into it

@@ -14,7 +14,7 @@ from usd3._checks import as_count, require
 from usd3.data.dataset import MUSIC_CLASSES, Dataset, Sequences, compact
 from usd3.data.splits import is_test_group
 
-__all__ = ["load_arrays", "read_tokens", "sequences"]
+__all__ = ["load_arrays", "read_arrays", "read_tokens", "sequences"]
 
 _LARGEST = 2**31 - 1
 
@@ -35,7 +35,7 @@ def load_arrays(
     the largest token + 1 (129 for music). Elements equal to `pad_value` are padding, and become token 0 there.
     """
     path = Path(path)
-    stored = _read(path)
+    stored = read_arrays(path)
     if not isinstance(stored, dict):
         stored = {train: stored}
     elif train not in stored and len(stored) == 1:
@@ -60,7 +60,7 @@ def load_arrays(
 
 def read_tokens(path: Path) -> NDArray[Any]:
     """The integer array of shape (N, ...) in a .npy file."""
-    stored = _read(path)
+    stored = read_arrays(path)
     if isinstance(stored, dict):
         raise ValueError(f"{path}: expected a single array (.npy)")
     return _checked(stored, str(path), None)
@@ -79,15 +79,16 @@ def sequences(tokens: NDArray[Any], num_classes: int, name: str, pad_value: int 
     )
 
 
-def _read(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
+def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    """The array of a .npy file, or those of a .npz file by name; nothing is unpickled."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected a .npy or .npz file")
     try:
         with path.open("rb") as stream:
             stored = np.load(stream, allow_pickle=False)
             return stored if isinstance(stored, np.ndarray) else {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: not a .npy or .npz file of plain numbers ({error})") from None
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
+        raise ValueError(f"{path}: expected a .npy or .npz file of plain numbers") from None
 
 
 def _checked(tokens: NDArray[Any], name: str, pad_value: int | None) -> NDArray[Any]:

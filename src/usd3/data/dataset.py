@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from usd3._checks import Checks, as_categories, as_count, as_number, require, require_type
+from usd3._checks import Checks, as_categories, as_count, require, require_type
 
 __all__ = ["MUSIC_CLASSES", "REST", "Dataset", "Sequences", "compact"]
 
@@ -54,7 +54,7 @@ class Sequences:
 class Dataset:
     """Objects of K categories in two splits.
 
-    `music`: decoded categories 0..127 are MIDI pitches and 128 is a rest, `step_beats` quarter notes an element.
+    `music`: decoded categories 0..127 are MIDI pitches and 128 is a rest.
     `decode` (K,) is the original category of each category of the tokens, a permutation; None is the identity.
     """
 
@@ -64,13 +64,11 @@ class Dataset:
     test: Sequences
     music: bool = False
     decode: Tensor | None = None
-    step_beats: float = 0.25
 
     def __post_init__(self) -> None:
         num_classes = as_count(self.num_classes, "num_classes", 2)
         if self.music:
             require(num_classes == MUSIC_CLASSES, "num_classes", num_classes, "129 for music: 128 pitches and a rest")
-        as_number(self.step_beats, "step_beats", 0)
         _check_split(self.train, "train", num_classes)
         _check_split(self.test, "test", num_classes)
         shape = tuple(self.test.tokens.shape[1:])

@@ -73,7 +73,7 @@ def melodies_dataset(
     for side, windows in (("train", sides[False]), ("test", sides[True])):
         require(len(windows) > 0, f"windows of {side}", 0, f"melodies of at least length // 4 = {length // 4} steps")
     train, test = (_stacked(sides[side], length) for side in (False, True))
-    return Dataset(name, MUSIC_CLASSES, train, test, music=True, step_beats=0.25)
+    return Dataset(name, MUSIC_CLASSES, train, test, music=True)
 
 
 def _padded(window: NDArray[np.uint8], length: int) -> NDArray[np.uint8]:
@@ -83,7 +83,8 @@ def _padded(window: NDArray[np.uint8], length: int) -> NDArray[np.uint8]:
 def _stacked(windows: list[_Window], length: int) -> Sequences:
     tokens = torch.from_numpy(np.stack([window.steps for window in windows]))
     real = torch.tensor([window.real for window in windows])
-    return Sequences(tokens, torch.arange(length) >= real[:, None], tuple(window.name for window in windows))
+    pad = torch.arange(length) >= real[:, None]
+    return Sequences(tokens, pad if pad.any() else None, tuple(window.name for window in windows))
 
 
 def _pieces_of_test(

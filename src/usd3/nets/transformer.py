@@ -67,7 +67,7 @@ class _Layer(nn.Module):
 
     def __init__(self, dim: int, heads: int, mlp: int, dropout: float, depth: int):
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads = heads
         self.qkv, self.project = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
         self.widen, self.narrow = nn.Linear(dim, mlp), nn.Linear(mlp, dim)
         self.offset = nn.Parameter(torch.zeros(6, dim))

@@ -33,5 +33,6 @@ def _require_sections(path: Path) -> None:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: expected a YAML file ({error})") from None
     require(isinstance(content, dict), "recipe", path, "sections such as `model:` with options below them")
-    for name, section in content.items():
-        require(not isinstance(section, list), f"{name} in {path}", section, "options with a name and a value each")
+    for name in ("data", "diffusion", "model", "training"):
+        section = content.get(name, {})
+        require(isinstance(section, dict), f"{name} in {path}", section, "options with a name and a value each")

@@ -1,0 +1,87 @@
+"""What is measured on held-out objects, on data where the answers are known."""
+
+import math
+
+import pytest
+import torch
+
+from usd3.config import ModelConfig
+from usd3.data import Dataset, Sequences
+from usd3.evaluation import EvaluationSettings, HeldOut, continue_held_out, evaluate
+from usd3.pipeline import Pipeline, PipelineConfig
+
+K, L, P = 5, 12, 4
+
+
+def counting(starts: list[int]) -> torch.Tensor:
+    return (torch.arange(L) + torch.tensor(starts)[:, None]) % K
+
+
+def pipeline() -> Pipeline:
+    torch.manual_seed(0)
+    return Pipeline(PipelineConfig(K, [L], model=ModelConfig(dim=16, depth=1, heads=2, time_dim=8), prefix=P))
+
+
+def measured(dataset: Dataset, generated: torch.Tensor | None = None, **settings):
+    chosen, model = EvaluationSettings(**{"runs": 2, "steps": 2, "bound_samples": 2} | settings), pipeline()
+    held_out = HeldOut.of(model, dataset, chosen)
+    made = continue_held_out(model, held_out, chosen) if generated is None else generated
+    return held_out, made, evaluate(model, dataset, held_out, chosen, made)
+
+
+def test_the_truth_is_at_distance_0_and_a_perfect_chain_too():
+    dataset = Dataset("x", K, Sequences(counting([0, 1, 2, 3, 4] * 4)), Sequences(counting([0, 1, 2])))
+    _, _, found = measured(dataset, counting([0, 1, 2]).expand(2, -1, -1))
+    for row in ("model", "Markov chain", "the truth itself"):
+        assert {s.mean for key, s in found.rows[row].items() if key != "edit_diversity"} == {0.0}
+    assert found.bits_per_element["Markov chain"] == pytest.approx(0, abs=0.05)
+    assert found.bits_per_element["model (upper bound)"] > 1
+    assert "the truth itself" in found.as_text()
+
+
+def test_the_prefix_is_kept_and_counts_or_not():
+    dataset = Dataset("x", K, Sequences(counting([0, 1])), Sequences(counting([2, 3, 4])))
+    held_out, made, with_prefix = measured(dataset)
+    assert torch.equal(made[:, :, :P], held_out.truth[:, :P].expand(2, -1, -1))
+    without = measured(dataset, made, include_prefix=False)[2]
+    key = "1g_outliers"
+    assert without.rows["model"][key].mean == with_prefix.rows["model"][key].mean == 0  # every category occurs
+    assert without.rows["model"]["2g_outliers"].mean > with_prefix.rows["model"]["2g_outliers"].mean
+
+
+def test_objects_that_end_with_the_prefix_are_left_out():
+    tokens = counting([0, 1, 2, 3])
+    pad = torch.arange(L) >= torch.tensor([L, P + 2, P + 3, P - 1])[:, None]
+    dataset = Dataset("x", K, Sequences(counting([0, 1])), Sequences(tokens, pad))
+    held_out, made, found = measured(dataset)
+    assert torch.equal(held_out.truth, tokens[[0, 2]])
+    assert (found.objects, found.skipped) == (2, 2)
+    assert torch.equal(made[:, 1, P + 3 :], tokens[None, 2, P + 3 :].expand(2, -1))
+    for settings in ({"include_prefix": False}, {"limit": 1}):
+        assert measured(dataset, **settings)[2].objects == settings.get("limit", 2)
+    short = Dataset("x", K, Sequences(tokens), Sequences(tokens[3:], pad[3:]))
+    with pytest.raises(ValueError, match="expected held-out objects with 3 elements or more"):
+        measured(short)
+
+
+def test_parroting_is_seen_where_a_prefix_occurs_in_the_training_data():
+    train = counting([0, 1])
+    truth = train.clone()
+    truth[:, P:] = 4 - truth[:, P:]
+    dataset = Dataset("x", K, Sequences(train), Sequences(torch.cat([truth, counting([2])])))
+    generated = torch.cat([train, counting([2])])[None]
+    found = measured(dataset, generated)[2]
+    values = found.parroting["3g Hellinger"]
+    assert values["objects"] == 2
+    assert values["to_train"] == 0
+    assert values["to_test"] > 0
+    assert math.isinf(values["literal"])
+    assert found.as_dict()["parroting"]["3g Hellinger"]["literal"] is None
+    assert "train-to-test ratio, on the 2 objects" in found.as_text()
+    padded = Dataset("x", K, Sequences(train, torch.arange(L).expand(2, -1) > 9), dataset.test)
+    assert not measured(padded, generated)[2].parroting
+
+
+def test_other_data_than_the_models_are_refused():
+    with pytest.raises(ValueError, match=r"shape of the data = \(3,\): expected \(12,\)"):
+        measured(Dataset("x", K, Sequences(counting([0])[:, :3]), Sequences(counting([0])[:, :3])))
