@@ -77,7 +77,11 @@ def test_parroting_is_seen_where_a_prefix_occurs_in_the_training_data():
     assert values["to_test"] > 0
     assert math.isinf(values["literal"])
     assert found.as_dict()["parroting"]["3g Hellinger"]["literal"] is None
-    assert "train-to-test ratio, on the 2 objects" in found.as_text()
+    assert "2 prefixes occur in the training data: too few" in found.as_text()
+    many = Dataset("x", K, dataset.train, Sequences(truth.repeat(5, 1)))
+    text = measured(many, train.repeat(5, 1)[None])[2].as_text()
+    assert "train-to-test ratio, on the 10 objects" in text
+    assert "to_train 0.000, literal inf, swapped 0.000" in text
     padded = Dataset("x", K, Sequences(train, torch.arange(L).expand(2, -1) > 9), dataset.test)
     assert not measured(padded, generated)[2].parroting
 

@@ -29,6 +29,7 @@ from usd3.samplers import Corrector, Step
 __all__ = ["Evaluation", "EvaluationSettings", "HeldOut", "continue_held_out", "evaluate"]
 
 _LARGEST_N = 3  # of the n-grams
+_FEW = 10  # objects; a ratio of fewer is in the results, but not shown
 
 
 @dataclass
@@ -122,12 +123,14 @@ class Evaluation:
         if self.bits_per_element:
             lines += ["", "bits per element of the held-out continuations (nats in brackets):"]
             lines += [f"  {name}: {b:.3f} ({b * math.log(2):.3f})" for name, b in self.bits_per_element.items()]
-        if self.parroting:
-            first = next(iter(self.parroting.values()))
+        objects = next(iter(self.parroting.values()))["objects"] if self.parroting else 0
+        if 0 < objects < _FEW:
             lines += [
                 "",
-                f"train-to-test ratio, on the {first['objects']:.0f} objects whose prefix is in the training data:",
+                f"{objects:.0f} prefixes occur in the training data: too few for a train-to-test ratio",
             ]
+        elif objects:
+            lines += ["", f"train-to-test ratio, on the {objects:.0f} objects whose prefix is in the training data:"]
             for name, values in self.parroting.items():
                 parts = (f"{key} {values[key]:.3f}" for key in ("to_test", "to_train", "literal", "swapped"))
                 lines.append(f"  {name}: {', '.join(parts)}")

@@ -197,7 +197,7 @@ class Training(pl.LightningModule):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """The bound on -log p(free | given) of held-out objects, at 16 times each."""
-        generator = torch.Generator(self.device).manual_seed(seed_of(self.seed, batch_idx, self.global_rank))
+        generator = torch.Generator(self.device).manual_seed(seed_of(self.seed, -1, batch_idx, self.global_rank))
         x_0, pad = batch["tokens"].long(), batch.get("pad")
         given = None
         if self.config.given == "prefix":

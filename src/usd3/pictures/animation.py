@@ -136,18 +136,18 @@ def _grid_strip(entries: Pixels, given: Bools) -> Pixels:
 
 
 def _page(strips: list[Pixels], names: Mapping[str, str], index: int, count: int) -> Pixels:
-    """The strips below each other, with margins, names of the colours, step and progress."""
+    """The strips below each other, with margins, names of the colours and how far it is."""
     width = strips[0].shape[1]
     gap = np.full((GAP, width), WHITE_PX, dtype=np.uint8)
     progress = np.full((BAR, width), LINE_PX, dtype=np.uint8)
     progress[:, : round(width * (index + 1) / count)] = INK_PX
     body = np.concatenate([part for strip in strips for part in (strip, gap)] + [progress])
     page = np.pad(body, ((HEADER, MARGIN), (MARGIN, MARGIN)), constant_values=WHITE_PX)
-    _write_header(page[:HEADER], names, f"step {index} / {count - 1}")
+    _write_header(page[:HEADER], names, f"{round(100 * index / max(1, count - 1))} %")
     return page
 
 
-def _write_header(header: Pixels, names: Mapping[str, str], step: str) -> None:
+def _write_header(header: Pixels, names: Mapping[str, str], done: str) -> None:
     from PIL import Image, ImageDraw, ImageFont
 
     height, width = header.shape
@@ -158,8 +158,8 @@ def _write_header(header: Pixels, names: Mapping[str, str], step: str) -> None:
         swatches.append((left, BASIC.index(colour)))
         draw.text((left + 18, height // 2), name, fill=0, font=font, anchor="lm")
         left += 36 + round(draw.textlength(name, font=font))
-    if left + draw.textlength(step, font=font) + MARGIN <= width:
-        draw.text((width - MARGIN, height // 2), step, fill=0, font=font, anchor="rm")
+    if left + draw.textlength(done, font=font) + MARGIN <= width:
+        draw.text((width - MARGIN, height // 2), done, fill=0, font=font, anchor="rm")
     header[:] = len(BASIC) + np.asarray(image, dtype=np.int64) * (GREYS - 1) // 255
     for start, entry in swatches:
         header[height // 2 - 6 : height // 2 + 6, start : start + 12] = entry

@@ -1,0 +1,107 @@
+"""What `usd3 sample` continues or fills: held-out objects, arrays or MIDI files."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from usd3._checks import require
+from usd3.conditioning import prefix_given, region_given
+from usd3.data import Sequences, read_midi
+from usd3.data.arrays import read_arrays
+from usd3.pipeline import Pipeline
+
+__all__ = ["Prompt", "PromptOptions", "read_prompt"]
+
+
+@dataclass
+class PromptOptions:
+    """Which rows of which file, and what of them is given.
+
+    Args:
+        num: how many objects.
+        prompt: continue or fill these: "test" for held-out objects of the data the model was trained on, an .npy or
+            .npz file (array "tokens", or the only one), or a MIDI file; null: draw freely.
+        first: the first row of the prompt to use.
+        prefix: elements at the start of the prompt that are given; null: as in training.
+        fill: START:STOP, the elements of the prompt to fill; all others are given. Instead of `prefix`.
+        data_path: where the data of the prompt "test" are, if not where they were in training.
+    """
+
+    num: int = 4
+    prompt: str | None = None
+    first: int = 0
+    prefix: int | None = None
+    fill: str | None = None
+    data_path: str | None = None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Tokens (N, ...) in the categories of the data, padding, which elements are given (...), names of the rows."""
+
+    tokens: Tensor | None = None
+    pad: Tensor | None = None
+    given: Tensor | None = None
+    names: list[str] | None = None
+
+
+def read_prompt(options: PromptOptions, pipeline: Pipeline) -> Prompt:
+    """What to continue or to fill, fitted to the model's objects."""
+    shape = tuple(pipeline.config.shape)
+    if options.prompt is None:
+        unused = options.fill is None and options.prefix is None and not options.first
+        require(unused, "prompt", None, "what to continue or to fill, as `prefix`, `fill` or `first` is set")
+        return Prompt()
+    found = _read(options, pipeline)
+    require(0 <= options.first < len(found.tokens), "first", options.first, f"a row, 0..{len(found.tokens) - 1}")
+    chosen = slice(options.first, options.first + options.num)
+    rows, pad, names = found.tokens[chosen], found.pad, list(found.names[chosen]) or None
+    given = _given(options, pipeline)
+    if rows.shape[1:] != shape:  # longer or shorter than the model's objects: what is not given is drawn
+        require(rows.dim() == 2 and len(shape) == 1, "prompt", tuple(rows.shape), f"objects of shape {shape}")
+        known = int(given.nonzero().max()) + 1 if given.any() else 0
+        long_enough = rows.shape[1] >= known
+        require(long_enough, "prompt", f"of length {rows.shape[1]}", f"at least the {known} elements that are given")
+        rows, pad = torch.nn.functional.pad(rows[:, : shape[0]], (0, max(0, shape[0] - rows.shape[1]))), None
+    return Prompt(rows, None if pad is None else pad[chosen], given.reshape(shape), names)
+
+
+def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
+    """Which elements of a prompt are given, flat."""
+    length = torch.Size(pipeline.config.shape).numel()
+    if options.fill is None:
+        return prefix_given(length, pipeline.config.prefix if options.prefix is None else options.prefix)
+    require(options.prefix is None, "prefix", options.prefix, "null where `fill` is given")
+    ends = options.fill.split(":")
+    require(len(ends) == 2 and all(e.isdecimal() for e in ends), "fill", options.fill, "START:STOP, as in 64:128")
+    return region_given(length, int(ends[0]), int(ends[1]))
+
+
+def _read(options: PromptOptions, pipeline: Pipeline) -> Sequences:
+    """The rows of a prompt in the categories of the data."""
+    prompt = str(options.prompt)
+    path = Path(prompt)
+    if prompt == "test":
+        data = pipeline.config.data
+        dataset = replace(data, path=options.data_path or data.path).load()
+        return replace(dataset.test, tokens=dataset.decoded(dataset.test.tokens.long()))
+    if not path.is_file():
+        raise FileNotFoundError(f'prompt = {prompt}: expected "test" or an .npy, .npz or MIDI file')
+    if path.suffix.lower() in (".mid", ".midi"):
+        require(pipeline.config.music, "prompt", prompt, "an .npy or .npz file, as the model is not about music")
+        melodies = read_midi(path)
+        require(len(melodies) > 0, "prompt", prompt, "a MIDI file with notes")
+        shortest = min(map(len, melodies))
+        return Sequences(torch.stack([torch.as_tensor(m[:shortest]).long() for m in melodies]))
+    stored = read_arrays(path)
+    arrays = stored if isinstance(stored, dict) else {"tokens": stored}
+    if len(arrays) == 1:
+        arrays = {"tokens": next(iter(arrays.values()))}
+    require("tokens" in arrays, "prompt", prompt, f'an array named "tokens", but it has {", ".join(arrays) or "none"}')
+    tokens, pad = arrays["tokens"], arrays.get("pad")
+    fits = tokens.dtype.kind in "iu" and tokens.ndim >= 2 and tokens.size > 0
+    require(fits, "prompt", f"{tokens.dtype} {tokens.shape}", "integers of shape (N, ...)")
+    return Sequences(torch.as_tensor(tokens.astype(np.int64)), None if pad is None else torch.as_tensor(pad))
