@@ -8,6 +8,7 @@ from conftest import D, K, all_pairs, supported
 from test_diffusion import ALPHA, random_logits, rows_of
 
 import usd3
+from usd3.nets import Hollow, Transformer
 
 T = 10
 
@@ -327,3 +328,25 @@ def test_the_minimum_of_the_second_order_kl_is_not_the_right_model():
     assert values[0.9][0] < values[0.99][0]
     assert values[0.9][1] < values[0.99][1]
     assert values[0.9][2] > values[0.99][2]
+
+
+@pytest.mark.parametrize("noise", [usd3.Uniform(K), usd3.Absorbing(K)], ids=["uniform", "absorbing"])
+@pytest.mark.parametrize("num_steps", [None, 10])
+def test_the_whole_loss_compiles_as_one_graph(noise, num_steps):
+    d = usd3.Diffusion(noise, usd3.Cosine(), num_steps, validate=False)
+    net = Transformer(K, dim=8, depth=1, heads=2, mlp=8)
+    torch.nn.init.normal_(net.logits.weight)
+    model = Hollow(net, d)
+
+    def loss(x_0):
+        return d.loss(model, x_0, given=torch.arange(D) < 1, stratified=True).loss
+
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    x_0 = torch.randint(K - 1, (6, D), generator=torch.Generator().manual_seed(1))
+    results = []
+    for function in (loss, compiled):
+        torch.manual_seed(0)
+        value = function(x_0)
+        results.append((value, *torch.autograd.grad(value, list(net.layers.parameters()))))
+    for eager, graph in zip(*results):
+        torch.testing.assert_close(graph, eager)

@@ -108,9 +108,11 @@ def _require_same(recipe: Recipe, folder: Path) -> None:
         raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
     before, now = yaml.safe_load(file.read_text()), asdict(recipe)
     before["data"]["path"] = now["data"]["path"]
-    for part in ("data", "diffusion", "model", "seed"):
-        changed = f"{part} of {folder}: it is {before[part]} and cannot become"
-        require(before[part] == now[part], changed, now[part], "the recipe of the run; start a new one")
+    for part in ("data", "diffusion", "model"):
+        for name, value in now[part].items():
+            kept = before[part].get(name, value)
+            require(value == kept, f"{part}.{name}", value, f"{kept}, as in {file}; start a new run to change it")
+    require(recipe.seed == before["seed"], "seed", recipe.seed, f"{before['seed']}, as in {file}")
 
 
 def _newest_whole(folder: Path) -> Path | None:

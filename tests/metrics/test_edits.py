@@ -79,9 +79,3 @@ def test_bad_values(args, message):
 def test_bad_types():
     with pytest.raises(TypeError, match="samples has dtype float64: expected"):
         edit_diversity(X + 0.5)
-
-
-def test_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "rapidfuzz.distance", None)
-    with pytest.raises(ImportError, match="needs rapidfuzz: pip install"):
-        edit_diversity(X)

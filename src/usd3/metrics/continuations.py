@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torchmetrics import Metric
 
 from usd3._checks import as_count, require
 from usd3.metrics._arrays import Floats, Ints, as_array, as_pad, as_sequences
 from usd3.metrics.edits import pair_edits
 from usd3.metrics.ngrams import NgramCounts, count_ngrams
 from usd3.metrics.summary import Summary, summarise
-
-try:
-    from torchmetrics import Metric
-except ImportError:
-    raise ImportError("usd3.metrics needs torchmetrics: pip install 'usd3[metrics]'") from None
 
 __all__ = ["EditDiversity", "NgramHellinger", "NgramOutliers", "evaluate_continuations"]
 

@@ -4,6 +4,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from rapidfuzz.distance import Levenshtein
 
 from usd3._checks import require
 from usd3.metrics._arrays import Floats, as_pad, as_sequences, require_categories
@@ -27,10 +28,6 @@ def edit_diversity(samples: Any, pad: Any = None) -> Floats:
 
 def pair_edits(samples: Any, pad: Any = None) -> Floats:
     """Levenshtein / L of each pair of samples, (R (R - 1) / 2, N); pairs in the order (0, 1), (0, 2), ..., (1, 2)."""
-    try:
-        from rapidfuzz.distance import Levenshtein
-    except ImportError:
-        raise ImportError("the edit diversity needs rapidfuzz: pip install 'usd3[metrics]'") from None
     x = as_sequences(samples, "samples", "(R, N, L)")
     require(len(x) >= 2, "samples.shape", x.shape, "(R, N, L) with R >= 2 samples for each prefix")
     hidden = as_pad(pad, x.shape[1:])
