@@ -417,6 +417,7 @@ def test_nothing_is_overwritten(run, capsys, tmp_path):
         (["--prompt", "test", "--fill", "4"], "fill = 4: expected START:STOP"),
         (["--prompt", "test", "--fill", "4:2"], "region = 4:2"),
         (["--prompt", "test", "--prefix", "99"], "prefix = 99"),
+        (["--prompt", "test", "--prefix", "8"], "prefix = 8: expected fewer than all"),
         (["--prompt", "test", "--first", "99"], "first = 99"),
         (["--out", "x.wav"], "out = x.wav"),
         (["--out", "x.mid"], "out = x.mid"),
@@ -435,6 +436,31 @@ def test_wrong_requests_for_samples(run, arguments, message, capsys, tmp_path, m
     monkeypatch.chdir(tmp_path)
     assert message in error_of(capsys, "sample", str(run), *arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_one_prompt_is_answered_as_often_as_asked(run, tmp_path):
+    np.save(tmp_path / "one.npy", np.arange(8) % 5)
+    arguments = ["--prompt", str(tmp_path / "one.npy"), "--prefix", "3", "--num", "6", "--steps", "3"]
+    assert main(["sample", str(run), *arguments, "--out", str(tmp_path / "x.npz")]) == 0
+    tokens = np.load(tmp_path / "x.npz")["tokens"]
+    assert (tokens[:, :3] == [0, 1, 2]).all()
+    assert len(np.unique(tokens, axis=0)) > 1
+
+
+def test_padded_prompts_are_those_of_training(tmp_path):
+    rows = (np.arange(8) + np.arange(40)[:, None]) % 5
+    rows[::2, 6:] = -1
+    np.savez(tmp_path / "padded.npz", train=rows[:30], test=rows[30:])
+    recipe = tiny_recipe(tmp_path)
+    recipe.data.path, recipe.data.pad_value = str(tmp_path / "padded.npz"), -1
+    pipeline_for(recipe, recipe.data.load()).save_pretrained(tmp_path / "model")
+    for prompt in ("test", str(tmp_path / "padded.npz")):
+        out = tmp_path / f"out-{len(prompt)}"
+        arguments = ["--prompt", prompt, "--prefix", "3", "--steps", "3", "--out", str(out)]
+        assert main(["sample", str(tmp_path / "model"), *arguments]) == 0
+        with np.load(out / "samples.npz") as found:
+            assert (found["pad"] == (rows[30:34] == -1)).all()
+            assert (found["tokens"][:, :3] == rows[30:34, :3]).all()
 
 
 def test_a_damaged_model_ends_in_one_clear_line(tune, tmp_path, capsys):

@@ -35,7 +35,8 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block not in (LEARNS, *TRAINED)])
-def test_the_code_of_the_readme_runs(block):
+def test_the_code_of_the_readme_runs(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {})
 
 
@@ -49,7 +50,7 @@ def test_the_first_example_learns_what_the_readme_says(capsys):
 @pytest.mark.parametrize("block", TRAINED)
 def test_the_code_for_a_trained_model_runs(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folder = re.search(r'"(runs/\w+)"', block)[1]
+    folder = re.search(r'"(runs/[\w-]+)"', block)[1]
     recipe = tiny_recipe(tmp_path)
     pipeline_for(recipe, recipe.data.load()).save_pretrained(tmp_path / folder)
     recipe.diffusion.num_steps = None

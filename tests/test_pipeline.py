@@ -142,7 +142,7 @@ def test_a_network_of_your_own_is_imported_only_on_request(tmp_path):
     name = f"{Own.__module__}.{Own.__qualname__}"
     pipeline = made(model=ModelConfig(net=name, options={"width": 3}))
     pipeline.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"model.net = .*Own: expected one of .* trust_code=True"):
+    with pytest.raises(ValueError, match=r"model.net = .*Own: expected one of .* trust_code: true"):
         Pipeline.from_pretrained(tmp_path)
     for loaded in (
         Pipeline.from_pretrained(tmp_path, trust_code=True, device="cpu"),

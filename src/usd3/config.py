@@ -226,7 +226,7 @@ class TrainingConfig:
         lr: peak learning rate.
         betas: decay rates of the optimiser's averages.
         weight_decay: of the matrices; biases and offsets have none.
-        warmup: steps over which the learning rate rises from 0.
+        warmup: steps over which the learning rate rises from 0; at most a quarter of all steps.
         decay: after it: "constant", "cosine" or "linear" to 0 at the last step, or "halve" every `halve_every` steps.
         halve_every: see `decay`.
         clip: largest norm of the gradient; null: no clipping.
@@ -289,8 +289,9 @@ class TrainingConfig:
 
     def learning_rate(self, step: int) -> float:
         """The learning rate at a step, as a part of the peak."""
-        rise = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
-        done = max(0.0, step - self.warmup) / max(1, self.steps - self.warmup)
+        warmup = min(self.warmup, self.steps // 4)
+        rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
+        done = max(0.0, step - warmup) / max(1, self.steps - warmup)
         fall = {
             "constant": 1.0,
             "cosine": 0.5 + 0.5 * math.cos(math.pi * min(1.0, done)),

@@ -88,7 +88,12 @@ class Pipeline:
         except (TypeError, ValueError) as error:
             raise ValueError(f"{folder / 'config.json'}: {error}") from None
         known = model is not None or trust_code or config.model.net in NETS
-        require(known, "model.net", config.model.net, f"one of {sorted(NETS)}; trust_code=True imports other classes")
+        require(
+            known,
+            "model.net",
+            config.model.net,
+            f"one of {sorted(NETS)}, or trust_code: true, which runs the code of the class",
+        )
         pipeline = cls(config, model)
         try:
             pipeline.model.load_state_dict(load_file(folder / "model.safetensors"))

@@ -21,9 +21,9 @@ class PromptOptions:
     """Which rows of which file, and what of them is given.
 
     Args:
-        num: how many objects.
+        num: how many objects; of a prompt with several rows, at most so many of them.
         prompt: continue or fill these: "test" for held-out objects of the data the model was trained on, an .npy or
-            .npz file (array "tokens", or the only one), or a MIDI file; null: draw freely.
+            .npz file (array "tokens", that of the held-out data, or the only one), or a MIDI file; null: draw freely.
         first: the first row of the prompt to use.
         prefix: elements at the start of the prompt that are given; null: as in training.
         fill: START:STOP, the elements of the prompt to fill; all others are given. Instead of `prefix`.
@@ -59,7 +59,11 @@ def read_prompt(options: PromptOptions, pipeline: Pipeline) -> Prompt:
     require(0 <= options.first < len(found.tokens), "first", options.first, f"a row, 0..{len(found.tokens) - 1}")
     chosen = slice(options.first, options.first + options.num)
     rows, pad, names = found.tokens[chosen], found.pad, list(found.names[chosen]) or None
+    if len(found.tokens) == 1:  # several answers to one prompt
+        rows, names = rows.expand(options.num, *rows.shape[1:]), None
+        pad = None if pad is None else pad.expand(options.num, *pad.shape[1:])
     given = _given(options, pipeline)
+    require(not bool(given.all()), "prefix", int(given.sum()), "fewer than all elements, so that some are drawn")
     if rows.shape[1:] != shape:  # longer or shorter than the model's objects: what is not given is drawn
         require(rows.dim() == 2 and len(shape) == 1, "prompt", tuple(rows.shape), f"objects of shape {shape}")
         known = int(given.nonzero().max()) + 1 if given.any() else 0
@@ -98,10 +102,19 @@ def _read(options: PromptOptions, pipeline: Pipeline) -> Sequences:
         return Sequences(torch.stack([torch.as_tensor(m[:shortest]).long() for m in melodies]))
     stored = read_arrays(path)
     arrays = stored if isinstance(stored, dict) else {"tokens": stored}
-    if len(arrays) == 1:
-        arrays = {"tokens": next(iter(arrays.values()))}
-    require("tokens" in arrays, "prompt", prompt, f'an array named "tokens", but it has {", ".join(arrays) or "none"}')
-    tokens, pad = arrays["tokens"], arrays.get("pad")
+    data = pipeline.config.data
+    name = next((key for key in ("tokens", data.test_key) if key in arrays or len(arrays) == 1), "tokens")
+    tokens = next(iter(arrays.values())) if len(arrays) == 1 else arrays.get(name)
+    if tokens is None:
+        raise ValueError(
+            f"prompt = {prompt}: expected an array tokens or {data.test_key}, but it has {', '.join(arrays)}"
+        )
+    tokens = tokens[None] if tokens.ndim == 1 else tokens
     fits = tokens.dtype.kind in "iu" and tokens.ndim >= 2 and tokens.size > 0
     require(fits, "prompt", f"{tokens.dtype} {tokens.shape}", "integers of shape (N, ...)")
-    return Sequences(torch.as_tensor(tokens.astype(np.int64)), None if pad is None else torch.as_tensor(pad))
+    pad = arrays.get("pad") if name == "tokens" else None
+    if pad is None and data.pad_value is not None:
+        pad = tokens == data.pad_value
+        tokens = np.where(pad, 0, tokens)
+    known = None if pad is None or not pad.any() else torch.as_tensor(pad)
+    return Sequences(torch.as_tensor(tokens.astype(np.int64)), known)

@@ -160,7 +160,9 @@ def _write(
         if config.music:
             piano_roll(flat[first], picture, titles, given, shown_pad)
         else:
-            token_grid(flat[first], picture, config.num_classes, given, titles)
+            K = config.num_classes
+            shown = flat[first] if shown_pad is None else flat[first].masked_fill(shown_pad, K)  # grey
+            token_grid(shown, picture, K + (shown_pad is not None), given, titles, None if shown_pad is None else K)
     if frames and kind in ("", ".gif"):
         mask = pipeline.diffusion.noise.mask
         classes = None if config.music else pipeline.diffusion.noise.num_classes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from usd3._checks import require
 from usd3._processes import is_main, rank_and_world
-from usd3.config import Recipe
+from usd3.config import NETS, Recipe
 from usd3.experiment import fit, new_folder
 
 __all__ = ["TrainOptions", "train"]
@@ -43,6 +43,8 @@ def train(options: TrainOptions, recipe: Recipe, names: list[str]) -> None:
         alone = rank_and_world()[1] == 1
         require(alone, "run", options.run, "the folder of the run, as a launcher started several processes")
         folder = new_folder("runs", "-".join(Path(name).stem for name in names))
+    if recipe.data.path is not None:
+        recipe.data.path = os.path.abspath(recipe.data.path)  # found again from any folder
     os.environ[_PASSED_ON] = str(folder)
     try:
         fit(recipe, folder, resume=options.resume is not None, progress=options.progress)
@@ -57,4 +59,5 @@ def train(options: TrainOptions, recipe: Recipe, names: list[str]) -> None:
         del os.environ[_PASSED_ON]
     if is_main():
         print(f"the trained model is in {folder}")
-        print(f"  usd3 sample {folder}      usd3 evaluate {folder}")
+        trust = "" if recipe.model.net in NETS else " --trust_code true"
+        print(f"  usd3 sample {folder}{trust}      usd3 evaluate {folder}{trust}")
