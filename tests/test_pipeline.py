@@ -1,5 +1,6 @@
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -108,6 +109,12 @@ def test_a_low_temperature_draws_what_is_likely():
         pipeline.sample(1, temperature=0)
 
 
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def test_two_processes_divide_the_work_and_both_get_all_of_it(tmp_path):
     pipeline = made()
     pipeline.save_pretrained(tmp_path)
@@ -120,7 +127,7 @@ def test_two_processes_divide_the_work_and_both_get_all_of_it(tmp_path):
     environment = os.environ | {
         "WORLD_SIZE": "2",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29613",
+        "MASTER_PORT": str(_free_port()),
         "OMP_NUM_THREADS": "1",
     }
     processes = [

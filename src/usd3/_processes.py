@@ -1,5 +1,6 @@
 """Several processes that share one job: who we are, and how results come together."""
 
+import atexit
 import os
 from typing import TypeVar
 
@@ -27,6 +28,13 @@ def gathered(mine: T) -> list[T]:
         return [mine]
     if not dist.is_initialized():
         dist.init_process_group("gloo", rank=rank, world_size=world)
+        atexit.register(_leave)
     parts: list[T | None] = [None] * world
     dist.all_gather_object(parts, mine)
     return parts  # type: ignore[return-value]
+
+
+def _leave() -> None:
+    """Close the group: its threads would abort a process that ends before them."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
