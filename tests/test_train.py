@@ -8,10 +8,11 @@ import torch
 
 import usd3
 from usd3._random import seed_of
+from usd3.callbacks import Ema
 from usd3.conditioning import draw_given, prefix_given, region_given
 from usd3.config import TrainingConfig
 from usd3.data import Dataset, Sequences, scramble
-from usd3.train import Batches, Ema, SequenceData, Training
+from usd3.train import Batches, SequenceData, Training
 
 
 def rows(count: int = 10) -> Sequences:

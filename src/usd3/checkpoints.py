@@ -12,9 +12,9 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from usd3._files import remove_unfinished, written_whole
+from usd3.callbacks import Ema
 from usd3.config import TrainingConfig
 from usd3.pipeline import PipelineConfig, save_pretrained
-from usd3.train import Ema
 
 __all__ = ["AtomicCheckpointIO", "Checkpoints", "find_checkpoints", "require_whole"]
 

@@ -17,13 +17,14 @@ from usd3._checks import require
 from usd3._files import write_whole
 from usd3._processes import is_main
 from usd3._random import seed_of
+from usd3.callbacks import Ema, StopOnSignal
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoints, require_whole
 from usd3.config import Recipe, TrainingConfig
 from usd3.data import Dataset
 from usd3.noise import Marginal
 from usd3.pipeline import Pipeline, PipelineConfig
 from usd3.progress import TrainingProgress
-from usd3.train import Ema, SequenceData, StopOnSignal, Training
+from usd3.train import SequenceData, Training
 
 __all__ = ["fit", "new_folder", "pipeline_for"]
 

@@ -1,23 +1,18 @@
-"""Training on Lightning: the module, its data, and the moving average of its weights.
+"""Training on Lightning: the module and its data.
 
 Every draw of a step is seeded by (seed, step, part of the batch), and so is the choice of its objects. So a run that
 was stopped goes on exactly as if it had not been, and two processes do what one does in two parts.
 """
 
 import math
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 import torch._inductor.config
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
@@ -28,7 +23,7 @@ from usd3.config import TrainingConfig
 from usd3.data import Dataset, Sequences
 from usd3.diffusion import Diffusion
 
-__all__ = ["Ema", "SequenceData", "StopOnSignal", "Training", "compiled"]
+__all__ = ["SequenceData", "Training", "compiled"]
 
 
 class Batches:
@@ -256,116 +251,3 @@ def _count_free(x_0: Tensor, given: Tensor | None, pad: Tensor | None) -> Tensor
     for mask in (given, pad):
         free = free if mask is None else free & ~mask
     return free.flatten(1).sum(1)
-
-
-class Ema(pl.Callback):
-    """A moving average of the weights, with decay min(ema, (1 + n) / (10 + n)) after n steps.
-
-    It stands in for the weights in validation and in what is exported. Lightning's own averaging copies the whole
-    module and does not know sharded models; this one keeps one tensor for each local shard.
-    """
-
-    def __init__(self, decay: float):
-        self.decay, self.averages = decay, list[Tensor]()
-        self._step = 0
-
-    def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Start from the weights as they are, unless a checkpoint has brought the averages."""
-        weights = _shards(module)
-        self.averages = [a.to(w.device) for a, w in zip(self.averages, weights)] or _copies(weights)
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """The steps that are behind us moved the averages already."""
-        self._step = trainer.global_step
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Move the averages, once for each optimiser step."""
-        if trainer.global_step > self._step:
-            self._step = trainer.global_step
-            decay = min(self.decay, (1 + self._step) / (10 + self._step))
-            torch._foreach_lerp_(self.averages, _shards(module), 1 - decay)
-
-    @contextmanager
-    def averaged(self, module: pl.LightningModule) -> Iterator[None]:
-        """Inside, the module has the averages for weights."""
-        self._swap(module)
-        try:
-            yield
-        finally:
-            self._swap(module)
-
-    def _swap(self, module: pl.LightningModule) -> None:
-        weights = _shards(module)
-        kept = _copies(weights)
-        torch._foreach_copy_(weights, self.averages)
-        torch._foreach_copy_(self.averages, kept)
-
-    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Validate the averages."""
-        self._swap(module)
-
-    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Go on with the weights."""
-        self._swap(module)
-
-    def on_save_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add the averages as a state dict of their own, gathered from all shards."""
-        checkpoint["ema"] = self.state(trainer, module)
-
-    def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Take the averages from a checkpoint; the weights are already in place, and stay."""
-        weights = _shards(module)
-        kept = _copies(weights)
-        set_model_state_dict(module, checkpoint["ema"], options=StateDictOptions(full_state_dict=True))
-        self.averages = _copies(weights)
-        torch._foreach_copy_(weights, kept)
-
-    def state(self, trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
-        """The averages by name, whole, on the CPU; on the first process alone where they are sharded."""
-        with self.averaged(module):
-            state = trainer.strategy.lightning_module_state_dict()
-            return {name: value.detach().cpu().clone() for name, value in state.items()}
-
-
-class StopOnSignal(pl.Callback):
-    """Ctrl-C and SIGTERM end a run of one process after the current step, so that its checkpoint is whole.
-
-    A second signal does what it always did. Several processes would not agree on the step; there Lightning decides.
-    """
-
-    def __init__(self) -> None:
-        self._before: dict[int, Any] = {}
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Listen."""
-
-        def stop(number: int, frame: Any) -> None:
-            trainer.should_stop = True
-            self._restore()
-
-        if trainer.world_size == 1 and threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """No longer listen."""
-        self._restore()
-
-    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """No longer listen."""
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
-
-
-def _shards(module: nn.Module) -> list[Tensor]:
-    """The weights, or the part of each that this process holds; writing to them changes the module."""
-    return [(p.to_local() if isinstance(p, DTensor) else p).detach() for p in module.parameters()]
-
-
-def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
-    return [t.clone() for t in tensors]
