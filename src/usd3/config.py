@@ -120,7 +120,7 @@ class DiffusionConfig:
         require(self.noise in kinds, "diffusion.noise", self.noise, f"one of {', '.join(kinds)}")
         require(self.schedule in SCHEDULES, "diffusion.schedule", self.schedule, f"one of {', '.join(SCHEDULES)}")
 
-    def build(self, num_classes: int, marginal: list[float] | None = None, validate: bool = True) -> Diffusion:
+    def build(self, num_classes: int, marginal: list[float] | None = None) -> Diffusion:
         """The diffusion on `num_classes` data categories; `marginal` are their frequencies."""
         noise: Noise
         if self.noise == "uniform":
@@ -137,7 +137,7 @@ class DiffusionConfig:
         ends = float(schedule.alpha_bar(torch.tensor(1.0, dtype=torch.float64))) == 0
         fits = ends or not noise.has_zeros
         require(fits, "diffusion.schedule", self.schedule, f"cosine or linear, which end at 0, with {self.noise} noise")
-        return Diffusion(noise, schedule, num_steps=self.num_steps, t_min=self.t_min, validate=validate)
+        return Diffusion(noise, schedule, num_steps=self.num_steps, t_min=self.t_min)
 
 
 @dataclass

@@ -22,6 +22,7 @@ from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoints, 
 from usd3.config import Recipe, TrainingConfig
 from usd3.data import Dataset
 from usd3.noise import Marginal
+from usd3.pictures import loss_plot
 from usd3.pipeline import Pipeline, PipelineConfig
 from usd3.progress import TrainingProgress
 from usd3.train import SequenceData, Training
@@ -180,7 +181,5 @@ def _plot(folder: Path) -> None:
     """The loss plot; a run is not lost for want of a picture."""
     logs = sorted(folder.glob("logs/version_*/metrics.csv"), key=lambda path: int(path.parent.name.split("_")[1]))
     if logs:
-        with suppress(ImportError, ValueError):
-            from usd3.pictures import loss_plot
-
+        with suppress(ValueError):
             loss_plot(logs, folder / "loss.png")

@@ -22,6 +22,7 @@ from usd3.conditioning import draw_given
 from usd3.config import TrainingConfig
 from usd3.data import Dataset, Sequences
 from usd3.diffusion import Diffusion
+from usd3.process import free_elements
 
 __all__ = ["SequenceData", "Training", "compiled"]
 
@@ -152,7 +153,7 @@ class Training(pl.LightningModule):
         out = self.diffusion.loss(
             self.model, x_0, self.config.objective, given=given, pad=pad, stratified=self.config.stratified
         )
-        free = _count_free(x_0, given, pad).sum().clamp(min=1) / len(x_0)
+        free = _count_free(x_0, given, pad).clamp(min=1) / len(x_0)
         return out.loss, torch.stack([out.loss.detach() / free, out.vlb / free / math.log(2)]).float()
 
     def on_train_start(self) -> None:
@@ -198,7 +199,7 @@ class Training(pl.LightningModule):
         if self.config.given == "prefix":
             given = draw_given("prefix", x_0, self.config.prefix)
         nats = self.diffusion.bound(self.model, x_0, num_samples=16, given=given, pad=pad, generator=generator)
-        self._bound += torch.stack([nats.sum(), _count_free(x_0, given, pad).sum().double()])
+        self._bound += torch.stack([nats.sum(), _count_free(x_0, given, pad).double()])
 
     def on_validation_end(self) -> None:
         """Write bits per element over all processes."""
@@ -246,8 +247,6 @@ def compiled(function: Callable[..., Any], mode: str = "default") -> Callable[..
 
 
 def _count_free(x_0: Tensor, given: Tensor | None, pad: Tensor | None) -> Tensor:
-    """How many elements of each object are neither given nor padding, (B,)."""
-    free = torch.ones_like(x_0, dtype=torch.bool)
-    for mask in (given, pad):
-        free = free if mask is None else free & ~mask
-    return free.flatten(1).sum(1)
+    """How many elements of the batch are neither given nor padding."""
+    free = free_elements(given, pad)
+    return torch.full((), x_0.numel(), device=x_0.device) if free is None else free.sum()
