@@ -10,7 +10,7 @@ from scipy_free import chi_square_p_value
 
 import usd3
 from usd3._checks import Checks
-from usd3.mixture import jump_mixture
+from usd3.mixture import Jumps, jump_mixture
 
 N = 3000
 FALSE_ALARM = 1e-7  # of each of the few hundred cells below
@@ -129,7 +129,7 @@ def test_a_short_jump_is_a_distribution_and_a_scaled_one_too():
     d, x = usd3.Diffusion(usd3.Marginal([0.2, 0.3, 0.5]), usd3.Linear()), torch.tensor([[0, 1, 2]])
     time = torch.tensor([0.5], dtype=torch.float64)
     belief = d.believe(torch.randn(1, 3, 3, dtype=torch.float64), x, time, Checks(True))
-    jump = jump_mixture(belief, torch.tensor([[0.1]]).double(), torch.tensor([[0.2]]).double())
+    jump = jump_mixture(belief, Jumps(torch.tensor([[0.1]]).double(), torch.tensor([[0.2]]).double()))
     for mix, to_f, to_m in ((jump, 0.1, 0.2), (jump.scaled(torch.tensor(0.5)), 0.05, 0.1)):
         stay = torch.nn.functional.one_hot(x, 3) * (1 - to_f - to_m)
         expected = to_f * belief.log_f.exp() + to_m * d.noise.probs + stay

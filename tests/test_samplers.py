@@ -13,7 +13,7 @@ from test_diffusion import exact_model, known_joint
 import usd3
 from usd3._checks import Checks
 from usd3._model import Denoiser
-from usd3.mixture import jump_mixture
+from usd3.mixture import Jumps, jump_mixture
 from usd3.samplers import SAMPLERS, Run, correct
 
 K, D = 3, 3
@@ -47,7 +47,7 @@ def corrector_matrix(d, joint, model, s, size):
     time = torch.full((len(x),), s, dtype=torch.float64)
     belief = d.believe(model(x, time), x, time, Checks(True))
     rate = d.rate_weights(time, x)
-    moves = jump_mixture(belief, rate.clean, rate.noise * (1 + belief.noised)).scaled(torch.tensor(size))
+    moves = jump_mixture(belief, Jumps(rate.clean, rate.noise, anew=rate.noise)).scaled(torch.tensor(size))
     return oracle.product_step(moves.probs().numpy())
 
 

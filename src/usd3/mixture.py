@@ -13,7 +13,7 @@ from usd3._checks import Checks, as_categories, require
 from usd3._random import categorical, uniform
 from usd3.belief import NEVER, Belief
 
-__all__ = ["Mixture", "Transition", "backward_mixture", "jump_mixture", "safe_log"]
+__all__ = ["Jumps", "Mixture", "Transition", "backward_mixture", "jump_mixture", "safe_log"]
 
 _CELLS = 1 << 24  # of a (rows, K) float64 table held at once while drawing
 
@@ -29,6 +29,26 @@ class Transition:
     clean: Tensor
     noise: Tensor
     keep: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Jumps:
+    """How an element leaves x, float64 weights that broadcast to x: for f with weight `clean`, for m with weight
+    `noise` P(noised) + `anew`. `damped` multiplies all by exp(-L), L being their sum.
+
+    The exact step has the weights of its `Transition`; the Euler step and tau-leaping those of the reverse rate; the
+    corrector adds the forward rate, `anew`.
+    """
+
+    clean: Tensor
+    noise: Tensor
+    anew: Tensor | None = None
+    damped: bool = False
+
+    def scaled(self, factor: Tensor | float) -> "Jumps":
+        """The same jumps, `factor` times as likely."""
+        anew = None if self.anew is None else self.anew * factor
+        return replace(self, clean=self.clean * factor, noise=self.noise * factor, anew=anew)
 
 
 @dataclass(frozen=True)
@@ -98,25 +118,29 @@ class Mixture:
         Where the jump mass exceeds 1 (only an Euler step or a corrector that is too long) it is scaled to 1.
         """
         b = self.belief
+        return self.drawn(*uniform((2, *b.x.shape), b.x.device, generator))
+
+    def drawn(self, u: Tensor, v: Tensor) -> Tensor:
+        """The draw that belongs to two uniforms per element, float64: u chooses the branch, v the category."""
+        b = self.belief
         with torch.no_grad():
             to_m, to_f, to_0 = self.jump_masses()
-            u = uniform(b.x.shape, b.x.device, generator) * self.jump_mass().clamp(min=1.0)
-            drawn = torch.where(u < to_m, b.noise.sample_other(b.x, generator), b.x)
+            u = u * self.jump_mass().clamp(min=1.0)
+            drawn = torch.where(u < to_m, b.noise.other(b.x, v), b.x)
             if self.x_0 is not None:
                 drawn = torch.where((u >= to_m + to_f) & (u < to_m + to_f + to_0), self.x_0, drawn)
             if self.w_f is not None:
                 here = (u >= to_m) & (u < to_m + to_f)
-                drawn = drawn.masked_scatter(here, self._other_from_f(here, generator))
+                drawn = drawn.masked_scatter(here, self._other_from_f(here, v))
         return drawn
 
-    def _other_from_f(self, here: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _other_from_f(self, here: Tensor, v: Tensor) -> Tensor:
         """Draw from f restricted to z != x for the elements `here`, a bounded number of rows at a time."""
         b = self.belief
         table, rows = b.log_f.reshape(-1, b.log_f.shape[-1]), here.flatten().nonzero().squeeze(-1)
-        u = uniform(b.x.shape, b.x.device, generator).flatten()[rows]
         size = max(1, _CELLS // table.shape[-1])
-        chunks = zip(rows.split(size), b.x.flatten()[rows].split(size), u.split(size))
-        return torch.cat([categorical(table[row].scatter(-1, x[:, None], -torch.inf), v) for row, x, v in chunks])
+        chunks = zip(rows.split(size), b.x.flatten()[rows].split(size), v.flatten()[rows].split(size))
+        return torch.cat([categorical(table[row].scatter(-1, x[:, None], -torch.inf), w) for row, x, w in chunks])
 
     def _column(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
         return weight.expand(self.belief.x.shape).to(dtype)[..., None]
@@ -134,9 +158,12 @@ def backward_mixture(belief: Belief, to: Transition, x_0: Tensor | None = None, 
     return Mixture(belief, w_x, w_m, w_0=to.clean, x_0=x_0, validate=validate)
 
 
-def jump_mixture(belief: Belief, to_f: Tensor, to_m: Tensor) -> Mixture:
+def jump_mixture(belief: Belief, jumps: Jumps) -> Mixture:
     """Leave x for f and for m with these weights, and stay otherwise."""
-    return Mixture(belief, w_x=1 - to_f - to_m, w_m=to_m, w_f=to_f)
+    to_f, to_m = jumps.clean, jumps.noise * belief.noised
+    to_m = to_m if jumps.anew is None else to_m + jumps.anew
+    mixture = Mixture(belief, w_x=1 - to_f - to_m, w_m=to_m, w_f=to_f)
+    return mixture.scaled(torch.exp(-mixture.jump_mass())) if jumps.damped else mixture
 
 
 def safe_log(value: Tensor) -> Tensor:

@@ -60,10 +60,14 @@ class Noise:
 
     def sample_other(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draw from m restricted to z != x. Where m_x = 1 there is no such z and the answer means nothing."""
+        return self.other(x, uniform(x.shape, x.device, generator))
+
+    def other(self, x: Tensor, u: Tensor) -> Tensor:
+        """The draw of `sample_other` that belongs to uniforms u, float64 in the shape of x."""
         cdf = self._cdf(x.device)
         upto = cdf[x] if cdf.dim() == 1 else cdf.expand(*x.shape, -1).gather(-1, x[..., None]).squeeze(-1)
         below = upto - self.at(x)
-        v = uniform(x.shape, x.device, generator) * (below + (1 - upto))  # skip the interval of x
+        v = u * (below + (1 - upto))  # skip the interval of x
         return invert_cdf(cdf, torch.where(v < below, v, upto + (v - below)))
 
     def require_fits(self, shape: torch.Size) -> None:
@@ -103,9 +107,9 @@ class Uniform(Noise):
         """Draw uniformly, in the shape of x."""
         return (uniform(x.shape, x.device, generator) * self.num_classes).long()
 
-    def sample_other(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Draw uniformly from the K - 1 categories other than x."""
-        z = (uniform(x.shape, x.device, generator) * (self.num_classes - 1)).long()
+    def other(self, x: Tensor, u: Tensor) -> Tensor:
+        """One of the K - 1 categories other than x."""
+        z = (u * (self.num_classes - 1)).long()
         return z + (z >= x)
 
 
@@ -124,7 +128,7 @@ class Absorbing(Noise):
         """The mask, in the shape of x."""
         return torch.full_like(x, self.mask)  # type: ignore[arg-type]
 
-    def sample_other(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def other(self, x: Tensor, u: Tensor) -> Tensor:
         """The mask: what any unmasked element can turn into."""
         return self.sample(x)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from usd3._checks import Checks, as_categories, as_count, as_number, is_integral, require, require_logits, require_type
 from usd3.belief import Belief, Level, predicted
+from usd3.kernels.choice import IMPLEMENTATIONS
 from usd3.mixture import Transition
 from usd3.noise import Noise
 from usd3.schedules import Schedule, Time
@@ -33,12 +34,15 @@ class Process:
         num_steps: int | None = None,
         t_min: float = 1e-3,
         validate: bool = True,
+        impl: str = "auto",
     ):
         require_type(isinstance(noise, Noise), "noise", noise, "a usd3 noise such as usd3.Uniform(K)")
         require_type(isinstance(schedule, Schedule), "schedule", schedule, "a usd3 schedule such as usd3.Cosine()")
         self.noise, self.schedule, self.validate = noise, schedule, validate
         self.num_steps = None if num_steps is None else as_count(num_steps, "num_steps", 1)
         self.t_min = as_number(t_min, "t_min", 0, 1)
+        require(impl in IMPLEMENTATIONS, "impl", impl, f"one of {', '.join(IMPLEMENTATIONS)}")
+        self.impl = impl
 
     @property
     def continuous(self) -> bool:

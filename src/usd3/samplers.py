@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from usd3 import kernels
 from usd3._checks import Checks, as_bool_mask, as_count, as_number, expanded, is_integral, require, require_type
 from usd3._model import Denoiser
 from usd3._random import uniform
-from usd3.belief import Belief
-from usd3.mixture import Mixture, backward_mixture, jump_mixture
+from usd3.mixture import Jumps
 from usd3.process import Process, Times, column, constant, flat, free_elements
 
 __all__ = ["SAMPLERS", "Corrector", "Run", "Step", "sample"]
@@ -74,26 +74,30 @@ class Run:
         """t for every object, (B,)."""
         return constant(t, self.free)
 
-    def believe(self, x: Tensor, time: Tensor) -> Belief:
+    def logits(self, x: Tensor, time: Tensor) -> Tensor:
         """One network call at x and times (B,)."""
-        belief = self.process.believe(self.denoise(x, time), x, time, self.checks)
-        self.checks.raise_early(x.device)
-        return belief
+        return self.denoise(x, time)
 
-    def draw(self, mixture: Mixture) -> Tensor:
-        """Draw the free elements; the others stay."""
-        return torch.where(self.free, mixture.sample(self.generator), mixture.belief.x)
+    def draw(self, logits: Tensor, x: Tensor, time: Tensor, jumps: Jumps, free: Tensor) -> Tensor:
+        """Let the free elements jump; the others stay."""
+        process = self.process
+        u = uniform((2, *x.shape), x.device, self.generator)
+        level = process.level(time, x)
+        drawn = kernels.draw(logits, x, process.noise, level, jumps, u, free, process.impl, self.checks)
+        self.checks.raise_early(x.device)
+        return drawn
 
 
 def exact_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
     """Draw x_s ~ p(x_s | x_t) in closed form (Prop. 2, Algorithm 2). At s = 0 this is a draw from f."""
     time = run.time(t)
-    return run.draw(backward_mixture(run.believe(x, time), run.process.step(time, run.time(s), x)))
+    to = run.process.step(time, run.time(s), x)
+    return run.draw(run.logits(x, time), x, time, Jumps(to.clean, to.noise), run.free)
 
 
 def euler_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
     """Jump with probability (t - s) times the reverse rate at t. The last step draws from f."""
-    return exact_step(run, x, t, s) if s == 0 else run.draw(_reverse_jumps(run, x, t, s))
+    return exact_step(run, x, t, s) if s == 0 else _leap(run, x, t, s, damped=False)
 
 
 def tau_leaping_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
@@ -101,10 +105,7 @@ def tau_leaping_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
 
     P(x -> z) = l_z exp(-L) with l_z = (t - s) rate_z and L their sum. The last step draws from f.
     """
-    if s == 0:
-        return exact_step(run, x, t, s)
-    jumps = _reverse_jumps(run, x, t, s)
-    return run.draw(jumps.scaled(torch.exp(-jumps.jump_mass())))
+    return exact_step(run, x, t, s) if s == 0 else _leap(run, x, t, s, damped=True)
 
 
 def gillespie_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
@@ -122,16 +123,19 @@ def gillespie_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
 def correct(run: Run, x: Tensor, s: float, corrector: Corrector) -> Tensor:
     """Algorithm 3 at time s: moves that leave q_s as it is, each evaluated at the current state."""
     time = run.time(s)
+    rate = run.process.rate_weights(time, x)
+    moves = Jumps(rate.clean, rate.noise, anew=rate.noise)  # r_hat + r
     for _ in range(corrector.num_steps):
-        belief, rate = run.believe(x, time), run.process.rate_weights(time, x)
-        moves = jump_mixture(belief, rate.clean, rate.noise * (1 + belief.noised))  # r + r_hat
+        logits = run.logits(x, time)
         if isinstance(corrector.step_size, str):
-            mass = flat(torch.where(run.free, moves.jump_mass(), 0.0))
+            level = run.process.level(time, x)
+            mass = kernels.jump_mass(logits, x, run.process.noise, level, moves, run.process.impl, run.checks)
+            mass = flat(torch.where(run.free, mass, 0.0))
             busiest = torch.cat([mass, mass.new_full((len(x), 1), 1e-12)], 1).amax(1)
-            size = column(0.8 / busiest, x)
+            size: Tensor | float = column(0.8 / busiest, x)
         else:
-            size = torch.full_like(rate.noise, corrector.step_size)
-        x = run.draw(moves.scaled(size))
+            size = corrector.step_size
+        x = run.draw(logits, x, time, moves.scaled(size), run.free)
     return x
 
 
@@ -189,11 +193,12 @@ def sample(
     return x
 
 
-def _reverse_jumps(run: Run, x: Tensor, t: float, s: float) -> Mixture:
-    """(t - s) times the reverse rate at t."""
+def _leap(run: Run, x: Tensor, t: float, s: float, damped: bool) -> Tensor:
+    """Jump with (t - s) times the reverse rate at t."""
     time = run.time(t)
-    belief, rate = run.believe(x, time), run.process.rate_weights(time, x)
-    return jump_mixture(belief, (t - s) * rate.clean, (t - s) * rate.noise * belief.noised)
+    rate = run.process.rate_weights(time, x)
+    jumps = Jumps(rate.clean, rate.noise, damped=damped).scaled(t - s)
+    return run.draw(run.logits(x, time), x, time, jumps, run.free)
 
 
 def _thinned_jumps(run: Run, x: Tensor, t: float, s: float) -> Tensor:
@@ -207,11 +212,11 @@ def _thinned_jumps(run: Run, x: Tensor, t: float, s: float) -> Tensor:
         if not bool(active.any()):
             return x
         time = process.schedule._time(torch.sigmoid(torch.where(active, where, end))).clamp(0, 1)
-        belief, level = run.believe(x, time), process.level(time, x)
-        moved = jump_mixture(belief, level.alpha_bar, level.lost * belief.noised).sample(run.generator)
+        level = process.level(time, x)
         rank = (u[1] * elements.sum(1)).long()  # which of the free elements the candidate is
         chosen = elements & (elements.cumsum(1) - 1 == rank[:, None]) & active[:, None]
-        x = torch.where(chosen.reshape(x.shape), moved, x)
+        jumps = Jumps(level.alpha_bar, level.lost)
+        x = run.draw(run.logits(x, time), x, time, jumps, chosen.reshape(x.shape))
 
 
 def _start(

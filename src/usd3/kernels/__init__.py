@@ -1,0 +1,10 @@
+"""The hot path: losses with their gradient and draws, straight from logits, without a temporary of size (B, D, K).
+
+`eager` is the clear code of `usd3.objectives` and `usd3.mixture`, and the reference; `chunked` runs anywhere, a bounded
+number of rows at a time; `triton` has one kernel for the losses and one for the draws.
+"""
+
+from usd3.kernels.choice import IMPLEMENTATIONS, chosen
+from usd3.kernels.drawing import draw, jump_mass
+
+__all__ = ["IMPLEMENTATIONS", "chosen", "draw", "jump_mass"]

@@ -1,0 +1,35 @@
+"""Which implementation of the hot path runs: the choice is automatic and can be forced."""
+
+import functools
+import importlib.util
+import os
+
+import torch
+
+from usd3._checks import require
+
+__all__ = ["IMPLEMENTATIONS", "chosen", "triton_runs_on"]
+
+IMPLEMENTATIONS = ("auto", "eager", "chunked", "triton")
+
+
+def chosen(impl: str, device: torch.device) -> str:
+    """The implementation for tensors on this device: "eager", "chunked" or "triton".
+
+    "auto" takes the Triton kernels on a GPU that has them and the chunked code elsewhere.
+    """
+    if impl == "auto":
+        return "triton" if device.type == "cuda" and triton_runs_on("cuda") else "chunked"
+    if impl == "triton":
+        require(triton_runs_on(device.type), "impl", impl, f"auto, eager or chunked: Triton does not run on {device}")
+    return impl
+
+
+@functools.cache
+def triton_runs_on(kind: str) -> bool:
+    """Whether Triton kernels run on this kind of device: a GPU, or the CPU with Triton's interpreter."""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    if kind == "cpu":
+        return os.environ.get("TRITON_INTERPRET") == "1"
+    return kind == "cuda" and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (7, 0)
