@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from usd3._checks import require_logits, require_type
+from usd3._checks import require, require_logits, require_type
+from usd3.kernels import Projection
 
 __all__ = ["Denoiser"]
 
@@ -28,11 +29,20 @@ class Denoiser:
 
     def __call__(self, x_t: Tensor, t: Tensor) -> Tensor:
         """Logits (..., K) at x_t and times t (B,) in [0, 1]."""
+        logits = self.output(x_t, t)
+        return logits.logits(x_t) if isinstance(logits, Projection) else logits
+
+    def output(self, x_t: Tensor, t: Tensor) -> Tensor | Projection:
+        """The same, left as a `Projection` where the model gives one."""
         masks = {} if self.pad is None else {"pad": self.pad}
         if self._pass_given:
             masks["given"] = self.given if self.given is not None else torch.zeros_like(x_t, dtype=torch.bool)
         logits = self.model(x_t, t.to(torch.get_default_dtype()), **masks)
-        require_logits(logits, x_t, self.num_classes, "model(x_t, t)")
+        if isinstance(logits, Projection):
+            shape = (*x_t.shape, self.num_classes)
+            require(logits.shape == shape, "model(x_t, t).shape", tuple(logits.shape), f"{shape}, (*x_t.shape, K)")
+        else:
+            require_logits(logits, x_t, self.num_classes, "model(x_t, t)")
         return logits  # type: ignore[no-any-return]
 
 
