@@ -196,7 +196,7 @@ def _bregman_cells(
     if bool(rough.any()):
         near = u[rough]
         cells = torch.where(near.abs() < _SMALL, _series(near), cells[rough])
-        value[rough] = _weighted_sum(cells, weight if table is None or len(table) == 1 else weight[rough])
+        value[rough] = _weighted_sum(cells, weight[rough] if isinstance(weight, Tensor) and len(weight) > 1 else weight)
     slopes = u.div_(v)
     m_slope = _weighted_sum(slopes, weight)
     if table is None:
