@@ -304,7 +304,8 @@ def _drawn(logits: Tensor, p: Leap, rows: slice, u: Tensor | None) -> Tensor:
     to_m = (to_m * (not_f_x + q * f_x) + anew) * (1 - m_x)
     mass = to_f + to_m
     if p.damped:
-        to_f, to_m, mass = (torch.exp(-mass) * part for part in (to_f, to_m, mass))
+        damp = torch.exp(-mass)
+        to_f, to_m, mass = damp * to_f, damp * to_m, damp * mass
     if u is None:
         return mass
     branch, v = u[0, rows] * mass.clamp(min=1.0), u[1, rows].clamp(max=1 - 2.0**-53)
