@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from usd3._checks import require
 from usd3.bench.problem import Problem
 from usd3.bench.tables import Row
 
-__all__ = ["FLOOR", "VARIED", "fit_slopes", "series", "slope", "values"]
+__all__ = ["FLOOR", "VARIED", "fit_slopes", "growing", "series", "slope", "values"]
 
 VARIED = ("K", "B", "D")
 FLOOR = "floor"
@@ -24,6 +25,16 @@ def values(problem: Problem, name: str, most: int, factor: int = 4) -> list[int]
         grown.append(value)
         value //= factor
     return [least, *reversed(grown)] if top >= least else []
+
+
+def growing(problem: Problem, most: int, factor: int = 4) -> dict[str, list[Problem]]:
+    """For each of K, B and D the problems in which it grows and the others stay."""
+    problems = {}
+    for name in VARIED:
+        found = values(problem, name, most, factor)
+        require(len(found) > 1, "most", most, f"room to grow {name} from the size {problem.size}")
+        problems[name] = [problem.resized(**{name: value}) for value in found]
+    return problems
 
 
 def slope(sizes: Sequence[float], ms: Sequence[float]) -> float | None:
@@ -49,14 +60,13 @@ def series(rows: Sequence[Row], kind: str, name: str, column: str = "ms") -> dic
     return found
 
 
-def fit_slopes(rows: Sequence[Row], varied: Sequence[str]) -> list[tuple[str, str, str, float]]:
-    """(kind, varied, contestant, slope) for every contestant with points enough; `varied` belongs to the rows."""
-    slopes = []
+def fit_slopes(rows: Sequence[Row], name: str) -> dict[tuple[str, str], float]:
+    """(kind, contestant): the exponent of time in `name`; with ", graph" after the contestant, without launches."""
+    fitted = {}
     for kind in dict.fromkeys(row.kind for row in rows):
-        for name in dict.fromkeys(varied):
-            chosen = [row for row, v in zip(rows, varied) if v == name]
-            for contestant, points in series(chosen, kind, name).items():
-                fitted = slope(*zip(*points))
-                if fitted is not None and contestant != FLOOR:
-                    slopes.append((kind, name, contestant, round(fitted, 3)))
-    return slopes
+        for column, suffix in (("ms", ""), ("graph_ms", ", graph")):
+            for contestant, points in series(rows, kind, name, column).items():
+                found = slope(*zip(*points))
+                if found is not None and contestant != FLOOR:
+                    fitted[kind, contestant + suffix] = round(found, 3)
+    return fitted

@@ -22,7 +22,6 @@ from usd3.bench.timing import Budget, Call, Measured, measure_all
 __all__ = ["Bench", "Row", "as_table", "write_csv"]
 
 Tick = Callable[[str], None]
-HIDDEN = 768
 
 
 @dataclass(frozen=True)
@@ -61,55 +60,46 @@ class Bench:
         budget: Budget | None = None,
         compile_eager: bool = False,
         other: Other | None = None,
-        tick: Tick = lambda name: None,
+        hidden: int = 768,
     ):
-        self.device, self.budget, self.tick = torch.device(device), budget or Budget(), tick
+        self.device, self.budget, self.hidden = torch.device(device), budget or Budget(), hidden
         self.compile_eager, self.other = compile_eager, other
         self.bandwidth = copy_bandwidth(self.device, self.budget)
-        self.about: dict[str, str | float] = {
-            **machine(self.device),
-            "bandwidth_gb_s": round(self.bandwidth / 1e9, 1),
-        }
+        self.about = {**machine(self.device), "bandwidth_gb_s": f"{self.bandwidth / 1e9:.1f}"}
 
-    def loss(self, problem: Problem, brief: bool = False) -> list[Row]:
-        """Loss and gradient from logits."""
-        sets = problem.sets()
-        calls = loss_calls(problem, sets, self.compile_eager, self.other, brief)
-        return self._rows("loss", problem, calls)
+    def rows(self, kind: str, problem: Problem, brief: bool = False, tick: Tick = lambda name: None) -> list[Row]:
+        """All contestants of a kind, or the main ones (`brief`).
 
-    def projection(self, problem: Problem, hidden_size: int = HIDDEN) -> list[Row]:
-        """Loss and gradients from hidden states and the output projection."""
-        return self._rows("projection", problem, projection_calls(problem, hidden_size), hidden_size)
-
-    def step(self, problem: Problem, brief: bool = False) -> list[Row]:
-        """One sampling step from logits."""
-        sets = problem.sets()
-        return self._rows("step", problem, step_calls(problem, sets, self.compile_eager, self.other, brief))
+        "loss" is from logits, "projection" from hidden states and the output projection, both with the gradient;
+        "step" is one sampling step from logits.
+        """
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        if kind == "projection":
+            calls = projection_calls(problem, self.hidden)
+        else:
+            make = loss_calls if kind == "loss" else step_calls
+            calls = make(problem, problem.sets(), self.compile_eager, self.other, brief)
+        return self._rows(kind, problem, calls, tick)
 
     def count(self, kind: str, brief: bool = False) -> int:
         """How often `tick` is called for one problem: twice for each contestant."""
-        extra = self.compile_eager + (self.other is not None and getattr(self.other, kind, None) is not None)
-        fixed = {"loss": 3 if brief else 5, "projection": 4, "step": 2 if brief else 3}
-        return 2 * (fixed[kind] + (0 if kind == "projection" else extra))
+        if kind == "projection":
+            return 8
+        fixed = {"loss": (5, 3), "step": (3, 2)}[kind][brief]
+        return 2 * (fixed + self.compile_eager + (getattr(self.other, kind, None) is not None))
 
-    def _rows(self, kind: str, problem: Problem, calls: Sequence[Call], hidden_size: int | None = None) -> list[Row]:
-        found = measure_all(calls, self.device, self.budget, self.tick)
-        least = None if kind == "projection" else floor_ms(problem, kind, self.bandwidth)
+    def _rows(self, kind: str, problem: Problem, calls: Sequence[Call], tick: Tick) -> list[Row]:
+        found = measure_all(calls, self.device, self.budget, tick)
         plain = next((m.ms_median for c, m in zip(calls, found) if c.name.endswith(CROSS_ENTROPY)), None)
-        return [self._row(kind, problem, hidden_size, c.name, m, least, plain) for c, m in zip(calls, found)]
+        return [self._row(kind, problem, call.name, measured, plain) for call, measured in zip(calls, found)]
 
-    def _row(
-        self,
-        kind: str,
-        problem: Problem,
-        hidden_size: int | None,
-        name: str,
-        found: Measured,
-        least: float | None,
-        plain: float | None,
-    ) -> Row:
+    def _row(self, kind: str, problem: Problem, name: str, found: Measured, plain: float | None) -> Row:
+        bound = kind == "loss" or (kind == "step" and name != CROSS_ENTROPY)  # that the floor is a bound for
+        least = floor_ms(problem, kind, self.bandwidth) if bound else None
         ms, peak = found.ms_median, found.peak_bytes_beyond_inputs
-        shared = (kind, problem.noise, problem.time, problem.objective, problem.dtype, *problem.size, hidden_size)
+        hidden = self.hidden if kind == "projection" else None
+        shared = (kind, problem.noise, problem.time, problem.objective, problem.dtype, *problem.size, hidden)
         return Row(
             *shared,
             contestant=name,
@@ -127,7 +117,7 @@ class Bench:
         )
 
 
-def write_csv(path: Path | str, rows: Sequence[Row], about: dict[str, Any], **more: Sequence[Any]) -> None:
+def write_csv(path: Path | str, rows: Sequence[Row], about: dict[str, str], **more: Sequence[Any]) -> None:
     """Write the rows, each with what is known of the machine; `more` are further columns, one value a row."""
     names = [field.name for field in fields(Row)]
     file = io.StringIO()
@@ -140,26 +130,49 @@ def write_csv(path: Path | str, rows: Sequence[Row], about: dict[str, Any], **mo
 
 
 def as_table(rows: Sequence[Row], title: str) -> Table:
-    """For a terminal: one section for each problem, its contestants below each other."""
+    """For a terminal: one section for each problem, its contestants below each other; no columns without entries."""
+    abouts = {_diffusion(row) for row in rows}
+    if len(abouts) == 1:
+        title = f"{title}: {abouts.pop()}"
+    columns: dict[str, list[str]] = {name: [] for name in ("B, D, K", "", "contestant", *_NUMBERS, "note")}
+    first = [i == 0 or _problem(row) != _problem(rows[i - 1]) for i, row in enumerate(rows)]
+    for row, begins in zip(rows, first):
+        columns["B, D, K"].append(f"{row.B}, {row.D}, {row.K}" if begins else "")
+        columns[""].append(_diffusion(row) if begins and len(abouts) > 1 else "")
+        columns["contestant"].append(row.contestant)
+        for name, number in _NUMBERS.items():
+            columns[name].append(number(row))
+        columns["note"].append(row.note)
+    columns = {name: cells for name, cells in columns.items() if any(cells)}
     table = Table(title=title, title_justify="left", title_style="bold")
-    for name in ("B, D, K", "diffusion", "contestant"):
-        table.add_column(name, no_wrap=name != "diffusion")
-    for name in ("ms", "20-80 %", "graph ms", "x floor", "x CE", "memory", "value"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if any(row.note for row in rows):
-        table.add_column("note")
-    last = None
-    for row in rows:
-        problem = (row.kind, row.noise, row.time, row.objective, row.dtype, row.B, row.D, row.K)
-        if last is not None and problem != last:
+    for name in columns:
+        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=name in _NUMBERS)
+    for begins, cells in zip(first, zip(*columns.values())):
+        if begins:
             table.add_section()
-        size = f"{row.B}, {row.D}, {row.K}" if problem != last else ""
-        about = " ".join(map(str, problem[1:5])) if problem != last else ""
-        spread = "" if row.ms_low is None else f"{_shown(row.ms_low)}-{_shown(row.ms_high)}"
-        numbers = (_shown(v) for v in (row.graph_ms, row.times_floor, row.times_cross_entropy, row.peak_logits))
-        table.add_row(size, about, row.contestant, _shown(row.ms), spread, *numbers, _shown(row.value), row.note)
-        last = problem
+        table.add_row(*cells)
     return table
+
+
+_NUMBERS: dict[str, Callable[[Row], str]] = {
+    "ms": lambda row: _shown(row.ms),
+    "20-80 %": lambda row: "" if row.ms_low is None else f"{_shown(row.ms_low)}-{_shown(row.ms_high)}",
+    "graph ms": lambda row: _shown(row.graph_ms),
+    "x floor": lambda row: _shown(row.times_floor),
+    "x CE": lambda row: _shown(row.times_cross_entropy),
+    "x logits": lambda row: _shown(row.peak_logits),
+    "value": lambda row: _shown(row.value),
+}
+
+
+def _problem(row: Row) -> tuple[Any, ...]:
+    return row.kind, _diffusion(row), row.B, row.D, row.K
+
+
+def _diffusion(row: Row) -> str:
+    objective = "" if row.kind == "step" else f" {row.objective}"
+    hidden = "" if row.H is None else f", from {row.H} hidden"
+    return f"{row.noise} {row.time}{objective} {row.dtype}{hidden}"
 
 
 def _ratio(value: float | None, unit: float | None) -> float | None:
