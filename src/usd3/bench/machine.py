@@ -13,7 +13,7 @@ __all__ = ["machine"]
 
 
 def machine(device: torch.device | str = "cpu") -> dict[str, str]:
-    """Processor, versions, and the commit of this checkout: "+changes" where files differ, empty where there is none."""
+    """Processor, versions and commit: "+changes" where files differ from it, empty where there is no checkout."""
     device = torch.device(device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu()
     return {

@@ -40,9 +40,13 @@ def memory_plot(rows: Sequence[Row], path: Path | str) -> bool:
     """Peak memory of the loss beyond its inputs: in multiples of the logits, and in MiB. False where none is known."""
     if not any(row.kind == "loss" and row.peak_bytes for row in rows):
         return False
+    from matplotlib.ticker import LogLocator
+
     figure = new_figure(12, 4.5)
     multiples, absolute = figure.subplots(1, 2)
     _lines(multiples, rows, "loss", "peak_logits")
+    multiples.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    multiples.yaxis.set_major_formatter("{x:g}")
     multiples.set_ylabel("peak memory / memory of the logits", color=SOFT_INK)
     _lines(absolute, rows, "loss", "peak_bytes", 2.0**-20)
     absolute.set_ylabel("peak memory, MiB", color=SOFT_INK)
@@ -68,6 +72,7 @@ def _lines(axes: "Axes", rows: Sequence[Row], kind: str, column: str, unit: floa
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.minorticks_off()
     axes.set_xlabel("categories K", color=SOFT_INK)
     axes.legend(frameon=False, labelcolor=INK, fontsize=8)
 

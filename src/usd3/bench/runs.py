@@ -1,9 +1,9 @@
 """Whole tables: measure one problem after the other with progress, keep the CSV up to date, print."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -30,13 +30,18 @@ class Job(NamedTuple):
     brief: bool = False
 
 
-def run(measuring: Bench, title: str, jobs: Sequence[Job], csv: Path | None = None) -> list[Row]:
-    """Measure all jobs; what is done is in the CSV file if the rest is interrupted."""
+Columns = Callable[[Sequence[Row]], Mapping[str, Sequence[Any]]]
+
+
+def run(
+    measuring: Bench, title: str, jobs: Sequence[Job], csv: Path | None = None, more: Columns = lambda rows: {}
+) -> list[Row]:
+    """Measure all jobs; what is done is in the CSV file, with `more` columns, if the rest is interrupted."""
     rows: list[Row] = []
     for found in _measured(measuring, title, jobs):
         rows += found
         if csv is not None:
-            write_csv(csv, rows, measuring.about)
+            write_csv(csv, rows, measuring.about, **more(rows))
     return rows
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -72,18 +73,20 @@ def measure_all(
     budget: Budget | None = None,
     tick: Callable[[str], None] = lambda name: None,
 ) -> list[Measured]:
-    """Measure calls beside each other: warm-up, memory, then one sample of each in turn, so that noise hits all alike.
+    """Measure calls beside each other, so that noise hits all alike.
 
-    A call that fails, for want of memory or otherwise, gets a note and no numbers. `tick` is told the name of each
-    call after its warm-up and when it is done.
+    After warm-up and memory a sample of each is taken, in random order, again and again. A call that fails, for want
+    of memory or otherwise, gets a note and no numbers. `tick` is told the name of each call after its warm-up and
+    when it is done.
     """
     device, budget = torch.device(device), budget or Budget()
     timers = []
     for call in calls:
         timers.append(_Timer(call, device, budget))
         tick(call.name)
+    shuffle = random.Random(0).sample  # a call may be slow or fast because of the one before it
     for i in range(budget.repeats):
-        for timer in timers:
+        for timer in shuffle(timers, len(timers)):
             timer.sample(needed=i < _LEAST_SAMPLES)
     found = []
     for timer in timers:

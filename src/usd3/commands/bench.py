@@ -48,7 +48,7 @@ class BenchOptions:
         time: "continuous" or "discrete" (1000 steps).
         objective: "usd3", "usd3*", "vlb" or "ce".
         dtype: "fp32" or "bf16": that of the logits.
-        compiled: also torch.compile the eager code, which takes a minute or so per size; null: on a GPU.
+        compiled: also torch.compile the eager code, which takes long; null: on a GPU, but not for "scaling".
         hidden: where K is 8192 or more, also the loss from hidden states of this width; 0: not.
         other: a Python file with an implementation of yours to time beside ours, see docs/benchmarks.md. It is run.
         repeats: how often to measure each.
@@ -92,6 +92,7 @@ def bench(options: BenchOptions) -> None:
     for name in chosen:
         csv = None if out is None else out / f"{name}.csv"
         if name == "scaling":
+            measuring.compile_eager = options.compiled is True
             rows = run_scaling(measuring, grown, csv)
             if out is not None:
                 time_plot(rows["K"], out / "time_against_k.png")
