@@ -84,7 +84,7 @@ def measure_table(given: Options, title: str, jobs: Sequence[Job]) -> list[Row]:
 
 def _anchors(rows: Sequence[Row]) -> dict[str, list[float | None]]:
     found = [_anchor(row) for row in rows]
-    return {"authors_ms": [a and a.authors for a in found], "target_ms": [a and a.target for a in found]}
+    return {f"{name}_ms": [None if a is None else getattr(a, name) for a in found] for name in ("authors", "target")}
 
 
 def _anchor(row: Row) -> Anchor | None:

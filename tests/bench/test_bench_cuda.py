@@ -21,6 +21,7 @@ def test_what_cannot_be_captured_has_no_graph_time_and_does_no_harm():
         [Call("asking", [x.tolist]), Call("after", [lambda: torch.rand(4, device="cuda")])], "cuda"
     )
     assert asking.graph_ms is None
+    assert asking.note.startswith("no graph: ")
     assert asking.ms_median > 0
     assert after.note == ""
 

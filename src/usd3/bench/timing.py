@@ -36,9 +36,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Measured:
-    """Milliseconds of one call: median, 20 % and 80 % quantiles; what it needs at its peak; or why it failed.
+    """Milliseconds of one call: median, 20 % and 80 % quantiles; and what it needs at its peak.
 
-    `value` is the number the call returned, alone or first of several, if it returned one.
+    `value` is the number the call returned, alone or first of several, if it returned one. `note` says why the call
+    or its CUDA graph failed.
     """
 
     ms_median: float | None = None
@@ -118,7 +119,10 @@ class _Timer:
         low, high = (_quantile(self.samples, part) for part in (0.2, 0.8))
         found = Measured(statistics.median(self.samples), low, high, None, self.peak, self.value)
         if self.device.type == "cuda" and self.call.capture:
-            return replace(found, graph_ms=_graph_ms(self.call))
+            try:
+                return replace(found, graph_ms=_graph_ms(self.call))
+            except Exception as error:
+                return replace(found, note=f"no graph: {_one_line(error)}")
         return found
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -182,8 +186,9 @@ def _peak(call: Callable[[], Any]) -> int:
     return int(torch.cuda.max_memory_allocated() - before)
 
 
-def _graph_ms(call: Call) -> float | None:
+def _graph_ms(call: Call) -> float:
     """GPU time of a call without launches: one call on every set captured in a CUDA graph, and replayed."""
+    stream = torch.cuda.current_stream()
     try:
         if call.reset is not None:
             call.reset()
@@ -195,9 +200,8 @@ def _graph_ms(call: Call) -> float | None:
         times = [_cuda_ms([graph.replay]) for _ in range(10)]
         del graph
         return statistics.median(times) / len(call.sets)
-    except Exception:
-        return None
     finally:
+        torch.cuda.set_stream(stream)  # a capture that fails leaves its own
         gc.collect()
         torch.cuda.empty_cache()
 
