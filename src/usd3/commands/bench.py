@@ -44,10 +44,10 @@ class BenchOptions:
         device: "cpu" or "cuda"; null: a GPU where there is one.
         sizes: batch, elements, categories, as in "64,256,129 32,256,8192"; null: sizes for the device. "scaling"
             varies one of the three of the first size at a time.
-        noise: "uniform", "absorbing" (the mask is one of the categories) or "marginal".
-        time: "continuous" or "discrete" (1000 steps).
-        objective: "usd3", "usd3*", "vlb" or "ce".
-        dtype: "fp32" or "bf16": that of the logits.
+        noise: "uniform", "absorbing" (the mask is one of the categories) or "marginal"; or several, with commas.
+        time: "continuous" or "discrete" (1000 steps), or both, with a comma.
+        objective: "usd3", "usd3*", "vlb" or "ce"; or several, with commas.
+        dtype: "fp32" or "bf16", that of the logits, or both, with a comma.
         compiled: also torch.compile the eager code, which takes long; null: on a GPU, but not for "scaling".
         hidden: where K is 8192 or more, also the loss from hidden states of this width; 0: not.
         other: a Python file with an implementation of yours to time beside ours, see docs/benchmarks.md. It is run.
