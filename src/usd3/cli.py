@@ -1,4 +1,4 @@
-"""The command line: `usd3 train | sample | evaluate | info`."""
+"""The command line: `usd3 train | sample | evaluate | info | bench`."""
 
 import os
 import sys
@@ -11,6 +11,7 @@ from typing import Any
 from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser  # type: ignore[attr-defined]
 
 from usd3._version import __version__
+from usd3.commands.bench import BenchOptions, bench
 from usd3.commands.evaluate import EvaluateOptions, run_evaluation
 from usd3.commands.info import InfoOptions, info
 from usd3.commands.sample import SampleOptions, sample
@@ -29,13 +30,21 @@ class Command:
     run: Callable[..., Any]
     words: str
     example: str
+    subject: str = "model"
 
 
 COMMANDS = {
     "train": Command(TrainOptions, train, "[RECIPE ...]", "usd3 train bach --model.dim 256 --training.steps 5000"),
     "sample": Command(SampleOptions, sample, "MODEL", "usd3 sample runs/bach --prompt test --prefix 32 --animate true"),
     "evaluate": Command(EvaluateOptions, run_evaluation, "MODEL", "usd3 evaluate runs/bach --limit 100"),
-    "info": Command(InfoOptions, info, "[RECIPE or FOLDER]", "usd3 info bach"),
+    "info": Command(InfoOptions, info, "[RECIPE or FOLDER]", "usd3 info bach", subject="what"),
+    "bench": Command(
+        BenchOptions,
+        bench,
+        "[loss | sampling | scaling | all]",
+        'usd3 bench loss --sizes "64,256,129 32,256,8192" --out runs/bench',
+        subject="table",
+    ),
 }
 
 
@@ -95,9 +104,8 @@ def _run(name: str, arguments: list[str]) -> None:
         return
     if len(words) > 1:
         raise ValueError(f"{words[1]!r} is one word too many: expected {command.words}")
-    subject = "--what" if name == "info" else "--model"
-    made = _made(parser, [*(f"{subject}={word}" for word in words), *options], command.options)
-    if name != "info" and not made.model:
+    made = _made(parser, [*(f"--{command.subject}={word}" for word in words), *options], command.options)
+    if command.subject == "model" and not made.model:
         raise ValueError("model is missing: expected the folder of a run or of a saved model")
     command.run(made)
 

@@ -1,0 +1,96 @@
+"""What the benchmark scripts share: their options, and numbers measured earlier to set beside the results.
+
+The anchors were measured on one NVIDIA H200 (torch 2.11, triton 3.6, fp32 logits), in other processes than these
+scripts: they are for orientation, only rows of one run compare exactly. "Authors" is the paper authors' released
+module. Results of a CPU get none.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from usd3.bench import Bench, Budget, Job, Row, load_other, run, show, show_machine
+
+__all__ = ["LOSS", "LOSS_SIZES", "STEP", "STEP_SIZES", "Anchor", "Options", "measure_table", "options"]
+
+LOSS_SIZES = ("64,256,129", "256,64,512", "32,256,8192", "8,512,50257")
+STEP_SIZES = ("64,256,129", "32,256,8192", "8,512,50257")
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Milliseconds of the authors' module, and the most that ours should take."""
+
+    authors: float
+    target: float
+
+
+LOSS = {  # time and size: uniform noise, objective usd3
+    ("continuous", 129): Anchor(6.26, 0.15),
+    ("continuous", 512): Anchor(6.50, 0.15),
+    ("continuous", 8192): Anchor(13.7, 0.32),
+    ("continuous", 50257): Anchor(31.7, 1.0),
+    ("discrete", 129): Anchor(7.16, 0.15),
+    ("discrete", 512): Anchor(8.52, 0.15),
+    ("discrete", 8192): Anchor(12.5, 0.32),
+    ("discrete", 50257): Anchor(26.4, 1.0),
+}
+STEP = {129: Anchor(1.70, 0.06), 8192: Anchor(3.51, 0.13), 50257: Anchor(6.29, 0.40)}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of every script."""
+
+    device: torch.device
+    sizes: Sequence[str]
+    csv: Path
+    bench: Bench
+
+
+def options(
+    doc: str | None, sizes: Sequence[str], csv: str, device: str | None = None, compiled: bool = True
+) -> Options:
+    """Read the command line and measure the bandwidth."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        parser.add_argument("--device", choices=("cuda", "cpu"), default=device)
+    parser.add_argument("--sizes", nargs="+", default=list(sizes), metavar="B,D,K")
+    parser.add_argument("--repeats", type=int, default=50, help="how often to measure each")
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long to measure each at most")
+    parser.add_argument("--compiled", action=argparse.BooleanOptionalAction, help="the eager code compiled too (GPU)")
+    parser.add_argument("--other", help="a Python file with another implementation (it is run)")
+    parser.add_argument("--csv", type=Path, default=Path(__file__).parent / "results" / csv)
+    given = parser.parse_args()
+    chosen = torch.device(getattr(given, "device", device))
+    compiled = (compiled and chosen.type == "cuda") if given.compiled is None else given.compiled
+    other = None if given.other is None else load_other(given.other)
+    bench = Bench(chosen, Budget(given.repeats, given.seconds), compiled, other)
+    show_machine(bench)
+    return Options(chosen, given.sizes, given.csv, bench)
+
+
+def measure_table(given: Options, title: str, jobs: Sequence[Job]) -> list[Row]:
+    """Measure, print, and write the CSV file, on a GPU with the anchors as two more columns."""
+    rows = run(given.bench, title, jobs, given.csv, _anchors if given.device.type == "cuda" else lambda rows: {})
+    show(rows)
+    print(f"wrote {given.csv}")
+    return rows
+
+
+def _anchors(rows: Sequence[Row]) -> dict[str, list[float | None]]:
+    found = [_anchor(row) for row in rows]
+    return {f"{name}_ms": [None if a is None else getattr(a, name) for a in found] for name in ("authors", "target")}
+
+
+def _anchor(row: Row) -> Anchor | None:
+    if (row.noise, row.dtype) != ("uniform", "fp32"):
+        return None
+    size = f"{row.B},{row.D},{row.K}"
+    if row.kind == "loss" and row.objective == "usd3" and size in LOSS_SIZES:
+        return LOSS[row.time, row.K]
+    return STEP[row.K] if row.kind == "step" and size in STEP_SIZES else None

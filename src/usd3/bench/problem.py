@@ -1,0 +1,140 @@
+"""What is measured: a size, a diffusion, an objective, and random inputs for them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from usd3._checks import as_count, require
+from usd3._random import seed_of
+from usd3.diffusion import Diffusion
+from usd3.noise import Absorbing, Marginal, Noise, Uniform
+from usd3.objectives import NAMED
+from usd3.schedules import Cosine, Schedule
+
+__all__ = ["DTYPES", "NOISES", "TIMES", "Inputs", "Problem", "Size"]
+
+NOISES = ("uniform", "absorbing", "marginal")
+TIMES: dict[str, int | None] = {"continuous": None, "discrete": 1000}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_FOOTPRINT = {"cuda": 256 << 20, "cpu": 64 << 20}  # inputs of this size in all are taken in turn: caches are smaller
+_MOST_SETS = 32
+
+
+class Size(NamedTuple):
+    """B objects of D elements with K categories."""
+
+    B: int
+    D: int
+    K: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Size":
+        """From "B,D,K"."""
+        parts = text.split(",")
+        right = len(parts) == 3 and all(part.strip().isdecimal() for part in parts)
+        require(right, "size", text, '"B,D,K", three whole numbers')
+        B, D, K = (int(part) for part in parts)
+        return cls(as_count(B, "B", 1), as_count(D, "D", 1), as_count(K, "K", 2))
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self))
+
+
+class Inputs(NamedTuple):
+    """One set of random inputs; `s` is the time a sampling step goes to."""
+
+    logits: Tensor
+    x_t: Tensor
+    x_0: Tensor
+    t: Tensor
+    s: Tensor
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One row group of a table. An implementation of your own gets this object, too.
+
+    noise        "uniform", "absorbing" (num_classes counts the mask, the last category) or "marginal"
+    time         "continuous", t and s in [0, 1], or "discrete", integers 0..num_steps
+    objective    "usd3", "usd3*", "vlb" or "ce"
+    dtype        "fp32" or "bf16": that of the logits
+    """
+
+    size: Size
+    noise: str = "uniform"
+    time: str = "continuous"
+    objective: str = "usd3"
+    dtype: str = "fp32"
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def __post_init__(self) -> None:
+        choices = {"noise": NOISES, "time": TIMES, "objective": NAMED, "dtype": DTYPES}
+        for name, allowed in choices.items():
+            value = getattr(self, name)
+            require(value in allowed, name, value, f"one of {', '.join(allowed)}")
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.size.K
+
+    @property
+    def num_steps(self) -> int | None:
+        """T of discrete time; None: continuous."""
+        return TIMES[self.time]
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The cosine schedule."""
+        return Cosine()
+
+    def alpha_bar(self, t: Tensor) -> Tensor:
+        """What survives until t, given in the units of `time`."""
+        return self.schedule.alpha_bar(t.double() / (self.num_steps or 1))
+
+    @cached_property
+    def m(self) -> Tensor:
+        """The noise distribution (K,), float32 on the device."""
+        return self._noise.probs_on(self.device, torch.float32)
+
+    @cached_property
+    def _noise(self) -> Noise:
+        if self.noise == "marginal":  # a few frequent categories and many rare ones, as in text
+            weights = 1 / (1 + torch.arange(self.size.K, dtype=torch.float64))
+            return Marginal(weights / weights.sum())
+        return Uniform(self.size.K) if self.noise == "uniform" else Absorbing(self.size.K)
+
+    def diffusion(self, impl: str = "auto") -> Diffusion:
+        """The diffusion, computed by this implementation."""
+        return Diffusion(self._noise, self.schedule, num_steps=self.num_steps, validate=False, impl=impl)
+
+    @property
+    def logits_bytes(self) -> int:
+        """Size of the logits."""
+        return math.prod(self.size) * DTYPES[self.dtype].itemsize
+
+    def inputs(self, seed: int = 0) -> Inputs:
+        """Random inputs: x_t is really drawn from x_0."""
+        B, D, K = self.size
+        chance = torch.Generator(self.device).manual_seed(seed_of(seed, *self.size))
+        diffusion = self.diffusion()
+        x_0 = torch.randint(K - (self.noise == "absorbing"), (B, D), generator=chance, device=self.device)
+        t = diffusion.draw_times(B, stratified=True, device=self.device, generator=chance)
+        s = t * 0.9 if self.num_steps is None else t - 1
+        x_t = diffusion.q_sample(x_0, t, generator=chance)
+        logits = torch.randn(B, D, K, generator=chance, device=self.device, dtype=DTYPES[self.dtype])
+        return Inputs(logits.requires_grad_(), x_t, x_0, t, s)
+
+    def sets(self) -> Sequence[Inputs]:
+        """Enough sets of inputs that no cache holds them all, as far as small problems allow."""
+        count = math.ceil(_FOOTPRINT[self.device.type] / self.logits_bytes)
+        return [self.inputs(seed) for seed in range(min(count, _MOST_SETS))]
+
+    def resized(self, **sizes: int) -> "Problem":
+        """The same with another B, D or K."""
+        return replace(self, size=self.size._replace(**sizes))
