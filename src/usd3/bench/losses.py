@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from usd3.bench.other import Other
 from usd3.bench.problem import DTYPES, Inputs, Problem
 from usd3.bench.timing import Call
-from usd3.diffusion import Diffusion, Projection
+from usd3.diffusion import Diffusion
+from usd3.kernels import Projection
 
 __all__ = ["CROSS_ENTROPY", "compiled", "cross_entropy", "loss_calls", "projection_calls"]
 

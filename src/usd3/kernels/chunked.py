@@ -302,7 +302,7 @@ def _drawn(logits: Tensor, p: Leap, rows: slice, u: Tensor | None) -> Tensor:
     q = torch.where(clean, 0.0, lost * m_x / torch.where(clean, 1.0, alpha_bar + lost * m_x))
     to_f = to_f * not_f_x
     to_m = (to_m * (not_f_x + q * f_x) + anew) * (1 - m_x)
-    mass = to_f + to_m
+    mass: Tensor = to_f + to_m
     if p.damped:
         damp = torch.exp(-mass)
         to_f, to_m, mass = damp * to_f, damp * to_m, damp * mass

@@ -154,15 +154,22 @@ def _kernel(
     if KIND == ABSORBING:
         l_x = tl.zeros_like(l_x) - float("inf")
     top = tl.maximum(l_x, -1e30)
-    number = tl.arange(0, BLOCKS)[None, :]
-    sums = tl.zeros([ROWS, BLOCKS], FLOAT)
-    for i in range((K + BLOCK - 1) // BLOCK):
-        z = i * BLOCK + tl.arange(0, BLOCK)[None, :]
+    if BLOCKS == 1:
+        z = tl.arange(0, BLOCK)[None, :]
         l = _others(logits, row, z, x, believed, stride, mask, K, KIND, FLOAT)
-        higher = tl.maximum(top, tl.max(l, 1))
-        e = tl.exp(l - higher[:, None])
-        sums = tl.where(number == i, tl.sum(e, 1)[:, None], sums * tl.exp(top - higher)[:, None])
-        top = higher
+        top = tl.maximum(top, tl.max(l, 1))
+        e = tl.exp(l - top[:, None])
+        sums = tl.sum(e, 1)[:, None]
+    else:
+        number = tl.arange(0, BLOCKS)[None, :]
+        sums = tl.zeros([ROWS, BLOCKS], FLOAT)
+        for i in range((K + BLOCK - 1) // BLOCK):
+            z = i * BLOCK + tl.arange(0, BLOCK)[None, :]
+            l = _others(logits, row, z, x, believed, stride, mask, K, KIND, FLOAT)
+            higher = tl.maximum(top, tl.max(l, 1))
+            block = tl.sum(tl.exp(l - higher[:, None]), 1)
+            sums = tl.where(number == i, block[:, None], sums * tl.exp(top - higher)[:, None])
+            top = higher
     exact = sums.to(tl.float64)
     others, e_x = tl.sum(exact, 1), tl.exp(l_x.to(tl.float64) - top.to(tl.float64))
 

@@ -141,6 +141,98 @@ def _table_row(table, row, z, P, K: tl.constexpr, inside):
 
 
 @triton.jit
+def _sums(
+    e,
+    z,
+    is_other,
+    number,
+    table,
+    P,
+    a,
+    g,
+    v_0,
+    inverse,
+    shift,
+    uniform,
+    live,
+    KIND: tl.constexpr,
+    L2: tl.constexpr,
+    K: tl.constexpr,
+):
+    """Sums over the other categories: m cell, m slope, e slope, e where m = 0; for l2, with d = f - shift m, of d d,
+    d f, d m. With uniform noise the first two lack the factor m.
+    """
+    m = 1.0
+    if KIND == TABLE:
+        m = _table_row(table, number, z, P, K, is_other)
+    if KIND == ABSORBING:
+        value, m_slope, e_slope = tl.zeros_like(uniform), tl.zeros_like(uniform), tl.zeros_like(uniform)
+    else:
+        cell, slope = _cells(e, a, g, v_0, m, is_other, live, KIND)
+        value, m_slope, e_slope = tl.sum(cell * m, 1), tl.sum(slope * m, 1), tl.sum(slope * e, 1)
+    dead = tl.zeros_like(uniform)
+    if KIND == TABLE:
+        dead = tl.sum(tl.where(m > 0, 0.0, e), 1)
+    d_d, d_f, d_m = tl.zeros_like(uniform), tl.zeros_like(uniform), tl.zeros_like(uniform)
+    if L2:
+        m_z = m if KIND == TABLE else uniform[:, None]
+        f = e * inverse
+        d = tl.where(is_other, f - shift * m_z, 0.0)
+        d_d, d_f, d_m = tl.sum(d * d, 1), tl.sum(d * f, 1), tl.sum(d * m_z, 1)
+    return value, m_slope, e_slope, dead, d_d, d_f, d_m
+
+
+@triton.jit
+def _store_gradient(
+    gradient,
+    row,
+    inside,
+    stride,
+    e,
+    z,
+    is_other,
+    x,
+    x_0,
+    g_x,
+    g_0,
+    number,
+    table,
+    P,
+    a,
+    g,
+    v_0,
+    inverse,
+    shift,
+    uniform,
+    live,
+    steep,
+    level,
+    bend,
+    KIND: tl.constexpr,
+    L2: tl.constexpr,
+    K: tl.constexpr,
+):
+    """f (dL/df - G_x - E) of the other categories, and the entries at x and x_0."""
+    m = 1.0
+    if KIND == TABLE:
+        m = _table_row(table, number, z, P, K, is_other)
+    if KIND == ABSORBING:
+        inner = steep + level
+    else:
+        _, slope = _cells(e, a, g, v_0, m, is_other, live, KIND)
+        inner = steep * slope + level
+    f = e * inverse
+    if L2:
+        m_z = m if KIND == TABLE else uniform[:, None]
+        inner += bend * (f - shift * m_z)
+    out = tl.where(is_other, f * inner, 0.0)
+    out = tl.where(z == x_0[:, None], g_0, out)
+    out = tl.where(z == x[:, None], g_x, out)
+    place = row.to(tl.int64)[:, None] * stride + z
+    tl.store(gradient + place, out.to(gradient.dtype.element_ty), mask=(z < K) & inside[:, None])
+
+
+@triton.jit
 def _kernel(
     logits,
     gradient,
@@ -209,8 +301,8 @@ def _kernel(
         top = l_0
     else:
         top = tl.maximum(l_x, l_0)
+    others = tl.zeros_like(top)
     if LOOP:
-        others = tl.zeros_like(top)
         for start in range(0, K, BLOCK):
             l, is_other, z = _row_logits(logits, row, start, x, x_0, active, stride, K, mask, KIND, BLOCK, FLOAT)
             higher = tl.maximum(top, tl.max(l, 1))
@@ -253,52 +345,33 @@ def _kernel(
     a = tl.minimum(scale, 1e30).to(FLOAT)[:, None]
     g, v_0 = (-r * gap / safe_c).to(FLOAT)[:, None], (c_h / safe_c).to(FLOAT)[:, None]
     inverse = (1 / total).to(FLOAT)[:, None]
-    if L2:
-        phi = tl.minimum(N * r / tl.maximum(A, 1e-300), 1.0)
-        shift = (phi * gap).to(FLOAT)[:, None]
-    if KIND == ABSORBING:
-        value, f_slope, m_slope = A * f_others, f_others, tl.zeros_like(f_others)
-        if L2:
-            square = tl.zeros_like(top)
-            if LOOP:
-                for start in range(0, K, BLOCK):
-                    l, is_other, z = _row_logits(
-                        logits, row, start, x, x_0, active, stride, K, mask, KIND, BLOCK, FLOAT
-                    )
-                    f = tl.exp(l - top[:, None]) * inverse
-                    square += tl.sum(f * f, 1)
-            else:
-                f = e * inverse
-                square = tl.sum(f * f, 1)
-            d_square, d_f, d_m = square, square, tl.zeros_like(square)
-    else:
-        value, f_slope, m_slope = tl.zeros_like(top), tl.zeros_like(top), tl.zeros_like(top)
-        dead = tl.zeros_like(top)
-        d_square, d_f, d_m = tl.zeros_like(top), tl.zeros_like(top), tl.zeros_like(top)
-        for start in range(0, K, BLOCK):
-            if LOOP:
+    uniform = tl.where(KIND == ABSORBING, 0.0, m_x).to(FLOAT)  # m of every category, where it is one number
+    phi = tl.minimum(N * r / tl.maximum(A, 1e-300), 1.0)
+    shift, alive = (phi * gap).to(FLOAT)[:, None], live[:, None]
+    value, m_slope, e_slope, dead = tl.zeros_like(top), tl.zeros_like(top), tl.zeros_like(top), tl.zeros_like(top)
+    d_d, d_f, d_m = tl.zeros_like(top), tl.zeros_like(top), tl.zeros_like(top)
+    if LOOP:
+        if KIND != ABSORBING or L2:
+            for start in range(0, K, BLOCK):
                 l, is_other, z = _row_logits(logits, row, start, x, x_0, active, stride, K, mask, KIND, BLOCK, FLOAT)
                 e = tl.exp(l - top[:, None])
-            m = 1.0
-            if KIND == TABLE:
-                m = _table_row(table, number, z, P, K, is_other)
-            cell, slope = _cells(e, a, g, v_0, m, is_other, live[:, None], KIND)
-            value += tl.sum(cell * m, 1)
-            m_slope += tl.sum(slope * m, 1)
-            f_slope += tl.sum(slope * e, 1)
-            if KIND == TABLE:
-                dead += tl.sum(tl.where(m > 0, 0.0, e), 1)
-            if L2:
-                m_z = m if KIND == TABLE else m_x.to(FLOAT)[:, None]
-                d = tl.where(is_other, e * inverse - shift * m_z, 0.0)
-                d_square += tl.sum(d * d, 1)
-                d_f += tl.sum(d * e, 1) * tl.reshape(inverse, [ROWS])
-                d_m += tl.sum(d * m_z, 1)
+                s_0, s_1, s_2, s_3, s_4, s_5, s_6 = _sums(
+                    e, z, is_other, number, table, P, a, g, v_0, inverse, shift, uniform, alive, KIND, L2, K
+                )
+                value, m_slope, e_slope, dead = value + s_0, m_slope + s_1, e_slope + s_2, dead + s_3
+                d_d, d_f, d_m = d_d + s_4, d_f + s_5, d_m + s_6
+    else:
+        value, m_slope, e_slope, dead, d_d, d_f, d_m = _sums(
+            e, z, is_other, number, table, P, a, g, v_0, inverse, shift, uniform, alive, KIND, L2, K
+        )
+    if KIND == ABSORBING:
+        value, f_slope, m_slope = A * f_others, f_others, tl.zeros_like(f_others)
+    else:
         each = m_x if KIND == UNIFORM else 1.0
         m_others = 1 - m_x - m_0
         sum_h = A * f_others + N * c_h * m_others
         value = tl.where(live, N_k * (value.to(tl.float64) * each) + A * dead.to(tl.float64) / total, sum_h)
-        f_slope = tl.where(live, f_slope.to(tl.float64) / total, f_others)
+        f_slope = tl.where(live, e_slope.to(tl.float64) / total, f_others)
         m_slope = tl.where(live, m_slope.to(tl.float64) * each, m_others)
 
     # the cells at x_0 and x
@@ -328,7 +401,7 @@ def _kernel(
         w_l2 = tl.where(active, tl.load(weights + 2 * num_weights + at, mask=inside, other=0.0), 0.0)
         d_x = gap * (1 + phi * (1 - m_x))
         d_0 = tl.where(same, 0.0, -(others + e_x) / total - phi * gap * m_0)
-        l2 = tl.where(active, d_square.to(tl.float64) + d_x * d_x + d_0 * d_0, 0.0)
+        l2 = tl.where(active, d_d.to(tl.float64) + d_x * d_x + d_0 * d_0, 0.0)
         combined += w_l2 * l2
         G_x += w_l2 * f_x * 2 * (d_x * (1 + phi * (1 - m_x)) - phi * (d_m.to(tl.float64) + m_0 * d_0))
         G_0 += w_l2 * 2 * d_0 * f_0
@@ -345,29 +418,72 @@ def _kernel(
         g_x, g_0 = tl.where(active, g_x, 0.0).to(FLOAT)[:, None], tl.where(active, g_0, 0.0).to(FLOAT)[:, None]
         level = (w_ce - G_x - E).to(FLOAT)[:, None]
         steep = (w_vlb * A).to(FLOAT)[:, None]
+        bend = level
         if L2:
             bend = (2 * w_l2).to(FLOAT)[:, None]
-        for start in range(0, K, BLOCK):
-            if LOOP:
+        if LOOP:
+            for start in range(0, K, BLOCK):
                 l, is_other, z = _row_logits(logits, row, start, x, x_0, active, stride, K, mask, KIND, BLOCK, FLOAT)
                 e = tl.exp(l - top[:, None])
-                m = 1.0
-                if KIND == TABLE:
-                    m = _table_row(table, number, z, P, K, is_other)
-                if KIND != ABSORBING:
-                    cell, slope = _cells(e, a, g, v_0, m, is_other, live[:, None], KIND)
-            if KIND == ABSORBING:
-                inner = steep + level
-            else:
-                inner = steep * slope + level
-            if L2:
-                m_z = 0.0 if KIND == ABSORBING else m if KIND == TABLE else m_x.to(FLOAT)[:, None]
-                inner += bend * (e * inverse - shift * m_z)
-            out = tl.where(is_other, e * inverse * inner, 0.0)
-            out = tl.where(z == x_0[:, None], g_0, out)
-            out = tl.where(z == x[:, None], g_x, out)
-            place = row.to(tl.int64)[:, None] * gradient_stride + z
-            tl.store(gradient + place, out.to(gradient.dtype.element_ty), mask=(z < K) & inside[:, None])
+                _store_gradient(
+                    gradient,
+                    row,
+                    inside,
+                    gradient_stride,
+                    e,
+                    z,
+                    is_other,
+                    x,
+                    x_0,
+                    g_x,
+                    g_0,
+                    number,
+                    table,
+                    P,
+                    a,
+                    g,
+                    v_0,
+                    inverse,
+                    shift,
+                    uniform,
+                    alive,
+                    steep,
+                    level,
+                    bend,
+                    KIND,
+                    L2,
+                    K,
+                )
+        else:
+            _store_gradient(
+                gradient,
+                row,
+                inside,
+                gradient_stride,
+                e,
+                z,
+                is_other,
+                x,
+                x_0,
+                g_x,
+                g_0,
+                number,
+                table,
+                P,
+                a,
+                g,
+                v_0,
+                inverse,
+                shift,
+                uniform,
+                alive,
+                steep,
+                level,
+                bend,
+                KIND,
+                L2,
+                K,
+            )
 
 
 def scale_(gradient: Tensor, factor: Tensor) -> Tensor:
