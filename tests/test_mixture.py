@@ -131,6 +131,7 @@ def test_a_short_jump_is_a_distribution_and_a_scaled_one_too():
     belief = d.believe(torch.randn(1, 3, 3, dtype=torch.float64), x, time, Checks(True))
     jump = jump_mixture(belief, Jumps(torch.tensor([[0.1]]).double(), torch.tensor([[0.2]]).double()))
     for mix, to_f, to_m in ((jump, 0.1, 0.2), (jump.scaled(torch.tensor(0.5)), 0.05, 0.1)):
+        to_m = to_m * belief.noised[..., None]
         stay = torch.nn.functional.one_hot(x, 3) * (1 - to_f - to_m)
         expected = to_f * belief.log_f.exp() + to_m * d.noise.probs + stay
         torch.testing.assert_close(mix.probs(), expected)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from usd3._version import __version__
 from usd3.diffusion import Diffusion
+from usd3.kernels import Projection
 from usd3.mixture import Mixture
 from usd3.noise import Absorbing, Marginal, Noise, Uniform
 from usd3.objectives import LossOutput, LossTerms, Objective
@@ -34,6 +35,7 @@ __all__ = [
     "Noise",
     "Objective",
     "Pipeline",
+    "Projection",
     "Schedule",
     "Step",
     "Uniform",

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from usd3._checks import require_logits, require_type
+from usd3._checks import require, require_logits, require_type
+from usd3.kernels import Projection
 from usd3.process import flat
 
 __all__ = ["Denoiser", "Remembering", "ignores_time"]
@@ -31,11 +32,20 @@ class Denoiser:
 
     def __call__(self, x_t: Tensor, t: Tensor, rows: Tensor | None = None) -> Tensor:
         """Logits (..., K) at x_t and times t (B,) in [0, 1]; `rows` says which objects of the call these are."""
+        logits = self.output(x_t, t, rows)
+        return logits.logits(x_t) if isinstance(logits, Projection) else logits
+
+    def output(self, x_t: Tensor, t: Tensor, rows: Tensor | None = None) -> Tensor | Projection:
+        """The same, left as a `Projection` where the model gives one."""
         if self._asks_given and "given" not in self._masks:  # made once
             self._masks["given"] = torch.zeros_like(x_t, dtype=torch.bool)
         masks = self._masks if rows is None else {name: mask[rows] for name, mask in self._masks.items()}
         logits = self.model(x_t, t.to(torch.get_default_dtype()), **masks)
-        require_logits(logits, x_t, self.num_classes, "model(x_t, t)")
+        if isinstance(logits, Projection):
+            shape = (*x_t.shape, self.num_classes)
+            require(logits.shape == shape, "model(x_t, t).shape", tuple(logits.shape), f"{shape}, (*x_t.shape, K)")
+        else:
+            require_logits(logits, x_t, self.num_classes, "model(x_t, t)")
         return logits  # type: ignore[no-any-return]
 
 

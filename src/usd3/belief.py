@@ -20,7 +20,10 @@ from torch import Tensor
 from usd3._checks import Checks
 from usd3.noise import Noise
 
-__all__ = ["NEVER", "Belief", "Level", "known", "predicted"]
+__all__ = ["FINITE", "NEVER", "Belief", "Level", "known", "predicted"]
+
+FINITE = "finite numbers (or -inf for a category that cannot be)"
+"""What logits have to be."""
 
 NEVER = -1e30
 """The log of nothing: finite, so that no gradient becomes NaN."""
@@ -73,9 +76,7 @@ def predicted(logits: Tensor, x: Tensor, noise: Noise, level: Level, checks: Che
     log_f = torch.log_softmax(logits, -1).clamp(min=NEVER)
     others = log_f.scatter(-1, x[..., None], -torch.inf).logsumexp(-1)
     log_odds = (log_f.gather(-1, x[..., None]).squeeze(-1) - others).double()
-    checks.refuse(
-        "logits", log_odds.detach().sum(), torch.isnan, "finite numbers (or -inf for a category that cannot be)"
-    )
+    checks.refuse("logits", log_odds.detach().sum(), torch.isnan, FINITE)
     return _belief(x, noise, level, log_odds, log_f)
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from usd3 import samplers
-from usd3._checks import Checks, as_bool_mask, as_count, require, require_type
+from usd3 import kernels, samplers
+from usd3._checks import Checks, as_bool_mask, as_count, require, require_logits, require_type
 from usd3._model import Denoiser
 from usd3._random import uniform
-from usd3.belief import Belief, Level, known
-from usd3.mixture import Mixture, Transition, backward_mixture
-from usd3.objectives import LossOutput, LossTerms, Objective, resolve
+from usd3.belief import FINITE, Belief, Level, known, predicted
+from usd3.kernels import Projection
+from usd3.mixture import Jumps, Mixture, Transition, backward_mixture
+from usd3.objectives import FusedTerms, LossOutput, LossTerms, Objective, resolve
 from usd3.process import SMALLEST, Process, Times, column, constant, free_elements, total
 from usd3.schedules import Time
 
@@ -29,7 +30,8 @@ class Diffusion(Process):
 
     `t_min` is the lower cut of continuous time: the integrand behaves like 1/t there, so t is drawn from
     [t_min, 1] and `bound` adds the decoder term at t_min. `validate=False` skips the checks on values (they cost
-    one device synchronisation per call); checks on shapes and types stay.
+    one device synchronisation per call); checks on shapes and types stay. `impl` chooses the code of the losses and
+    draws: "eager" is the reference, "chunked" runs anywhere, "triton" has fused kernels; "auto" takes the fastest.
     """
 
     def __repr__(self) -> str:
@@ -134,13 +136,49 @@ class Diffusion(Process):
         time = self.time(t, x_0, "t", checks, positive=True)
         checks.raise_early(x_0.device)
         x_t = self._noisy(x_0, time, free, generator)
-        logits = Denoiser(model, self.noise.num_classes, given, pad)(x_t, time)
-        terms = self._terms(logits, x_t, x_0, time, None, checks)
-        loss = total(weights.combine(terms, column(self.schedule._beta(time), x_0)), free).mean()
-        with torch.no_grad():
-            vlb, ce = (total(term.detach(), free).mean() for term in (terms.vlb, terms.ce))
+        logits = Denoiser(model, self.noise.num_classes, given, pad).output(x_t, time)
+        out = self._weighted(logits, x_t, x_0, time, weights, free, checks)
         checks.raise_first()
-        return LossOutput(loss, self.span * vlb, ce)
+        return out
+
+    def loss_from_logits(
+        self,
+        logits: Tensor | Projection,
+        x_t: Tensor,
+        x_0: Tensor,
+        t: Time,
+        objective: str | Objective = "usd3",
+        given: Tensor | None = None,
+        pad: Tensor | None = None,
+        inplace: bool = False,
+    ) -> LossOutput:
+        """The training loss where x_t ~ q(x_t | x_0) and the model's logits are there already, as `loss` computes it.
+
+        With `inplace` the gradient overwrites the logits, which saves their memory; they are lost, and a backward
+        pass that needs them raises. Logits may be a `Projection`, which is never formed whole.
+        """
+        weights = resolve(objective, self.continuous)
+        checks = Checks(self.validate)
+        x_0, given, pad, free = self._masked(x_0, given, pad, checks)
+        require(len(x_0) > 0, "x_0.shape", tuple(x_0.shape), "at least one object")
+        x_t = self.categories(x_t, "x_t", checks, like=x_0)
+        time = self.time(t, x_0, "t", checks, positive=True)
+        checks.raise_early(x_0.device)
+        out = self._weighted(logits, x_t, x_0, time, weights, free, checks, inplace)
+        checks.raise_first()
+        return out
+
+    def draw(self, logits: Tensor, x_t: Tensor, t: Time, s: Time, generator: torch.Generator | None = None) -> Tensor:
+        """Draw x_s ~ p(x_s | x_t), f = softmax(logits): one step of the exact sampler."""
+        checks = Checks(self.validate)
+        x_t = self.categories(x_t, "x_t", checks)
+        time, before = self.times(t, s, x_t, checks)
+        checks.raise_early(x_t.device)
+        level, to = self._numbers(time, before, x_t)
+        u, jumps = uniform((2, *x_t.shape), x_t.device, generator), Jumps(to.clean, to.noise)
+        drawn = kernels.draw(logits, x_t, self.noise, level, jumps, u, None, self.impl, checks)
+        checks.raise_first()
+        return drawn
 
     def draw_times(
         self,
@@ -229,21 +267,60 @@ class Diffusion(Process):
         checks.raise_first()
         return model, self.level(time, x_t), self.rate_weights(time, x_t)
 
+    def _numbers(self, time: Tensor, before: Tensor | None, x: Tensor) -> tuple[Level, Transition]:
+        """What a loss compares: the step t -> s, in discrete time t -> t - 1 by default, or the reverse rate."""
+        if before is None and self.num_steps is not None:
+            before = (time * self.num_steps - 1).round() / self.num_steps
+        return self.level(time, x), self.rate_weights(time, x) if before is None else self.step(time, before, x)
+
     def _terms(
+        self, logits: Tensor, x_t: Tensor, x_0: Tensor, time: Tensor, before: Tensor | None, checks: Checks
+    ) -> LossTerms:
+        """Terms of each element."""
+        require_logits(logits, x_t, self.noise.num_classes, "logits")
+        level, to = self._numbers(time, before, x_t)
+
+        def eager() -> LossTerms:
+            truth, model = known(x_0, x_t, self.noise, level), predicted(logits, x_t, self.noise, level, checks)
+            return LossTerms(truth, model, x_0, to)
+
+        if kernels.chosen(self.impl, x_t.device) == "eager" or torch.compiler.is_compiling():
+            return eager()
+        terms = FusedTerms(logits, kernels.Problem.of(self.noise, level, to, x_t, x_0), self.impl, eager)
+        if checks.enabled:
+            checks.refuse("logits", terms.ce.detach().sum(), torch.isnan, FINITE)
+        return terms
+
+    def _weighted(
         self,
-        logits: Tensor,
+        logits: Tensor | Projection,
         x_t: Tensor,
         x_0: Tensor,
         time: Tensor,
-        before: Tensor | None,
+        objective: Objective,
+        free: Tensor | None,
         checks: Checks,
-    ) -> LossTerms:
-        if before is None and self.num_steps is not None:
-            before = (time * self.num_steps - 1).round() / self.num_steps
-        model = self.believe(logits, x_t, time, checks)
-        truth = known(x_0, x_t, self.noise, self.level(time, x_t))
-        to = self.rate_weights(time, x_t) if before is None else self.step(time, before, x_t)
-        return LossTerms(truth, model, x_0, to)
+        inplace: bool = False,
+    ) -> LossOutput:
+        """The loss of a batch."""
+        clip = objective.clip(lambda: self.schedule._beta(time))
+        if kernels.chosen(self.impl, x_t.device) == "eager" or objective.kl2:
+            whole = logits.logits(x_t) if isinstance(logits, Projection) else logits
+            terms = self._terms(whole, x_t, x_0, time, None, checks)
+            loss = total(objective.combine(terms, None if clip is None else column(clip, x_0)), free).mean()
+            with torch.no_grad():
+                vlb, ce = (total(term.detach(), free).mean() for term in (terms.vlb, terms.ce))
+            return LossOutput(loss, self.span * vlb, ce)
+        problem = kernels.Problem.of(self.noise, *self._numbers(time, None, x_t), x_t, x_0, free)
+        weights = objective.weights(problem.coefficients, clip) / len(x_0)
+        if isinstance(logits, Projection):
+            sums = kernels.projected_loss(logits, problem, weights, objective.l2 > 0, self.impl)
+        else:
+            require_logits(logits, x_t, self.noise.num_classes, "logits")
+            sums = kernels.weighted_loss(logits, problem, weights, objective.l2 > 0, self.impl, inplace)
+        shown = sums.detach() / len(x_0)
+        checks.refuse("logits", shown[1], torch.isnan, FINITE)
+        return LossOutput(sums[3], self.span * shown[0], shown[1])
 
     def _prior(self, x_0: Tensor, time: Tensor, checks: Checks) -> Tensor:
         (left, lost), m_0 = self.level(time, x_0), self.noise.at(x_0)

@@ -47,6 +47,13 @@ class Noise:
                 self._copies[key] = self.probs.to(device=device, dtype=dtype)
         return self._copies[key]
 
+    def table_on(self, device: torch.device, dtype: torch.dtype, shape: torch.Size) -> Tensor:
+        """m as a table (P, K) for elements of `shape` in row-major order: element i has row i % P."""
+        m, leading = self.probs_on(device, dtype), self.probs.dim() - 1
+        if m.shape[:-1] == shape[len(shape) - leading :]:
+            return m.reshape(-1, self.num_classes)
+        return m.expand(*shape[len(shape) - leading :], self.num_classes).reshape(-1, self.num_classes)
+
     def at(self, x: Tensor) -> Tensor:
         """m_x: the probability of each element's category, float64."""
         m = self.probs_on(x.device)

@@ -9,6 +9,7 @@ and every VLB is the sum over z of the Bregman term k log(k/h) - k + h. With the
 z = x included, it is KL(q(x_s|x_t,x_0) || p(x_s|x_t)); with rates it is Prop. 6 with its constants.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +17,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from usd3 import kernels
 from usd3._checks import as_number, require, require_type
 from usd3.belief import Belief
 from usd3.mixture import Transition, backward_mixture, safe_log
 
-__all__ = ["NAMED", "LossOutput", "LossTerms", "Objective", "cross_entropy", "divergence", "resolve"]
+__all__ = ["NAMED", "FusedTerms", "LossOutput", "LossTerms", "Objective", "cross_entropy", "divergence", "resolve"]
 
 _TINY = 1e-25  # a target below this is taken as 0
 
@@ -153,6 +155,41 @@ class LossTerms:
         return torch.where(model.clean, 0.0, cells.sum(-1))
 
 
+class FusedTerms(LossTerms):
+    """The same terms from the fused code: nothing of size (..., K) but the logits and, in the end, their gradient."""
+
+    def __init__(self, logits: Tensor, problem: kernels.Problem, impl: str, eager: Callable[[], LossTerms]):
+        self._logits, self._problem, self._impl, self._eager = logits, problem, impl, eager
+        self._found: Tensor | None = None
+
+    @property
+    def vlb(self) -> Tensor:
+        """KL(q(x_s|x_t,x_0) || p(x_s|x_t)), or the continuous-time integrand."""
+        return self._rows()[0]
+
+    @property
+    def ce(self) -> Tensor:
+        """-log f_x0."""
+        return self._rows()[1]
+
+    @property
+    def l2(self) -> Tensor | None:
+        """|| f - e_x0 + min(1, phi) (f_x - [x = x_0]) (e_x - m) ||^2."""
+        if not self._problem.is_step:
+            return None
+        return kernels.terms(self._logits, self._problem, True, self._impl)[2]
+
+    @property
+    def kl2(self) -> Tensor | None:
+        """1/2 sum (p - q)^2 / q, by the eager code."""
+        return self._eager().kl2
+
+    def _rows(self) -> Tensor:
+        if self._found is None:
+            self._found = kernels.terms(self._logits, self._problem, False, self._impl)
+        return self._found
+
+
 @dataclass(frozen=True)
 class Objective:
     """A training loss: weights of the terms at one sampled time. `max_beta` clips the rate of the continuous VLB.
@@ -173,13 +210,22 @@ class Objective:
         if self.max_beta is not None:
             as_number(self.max_beta, "max_beta", 0)
 
-    def combine(self, terms: LossTerms, beta: Tensor) -> Tensor:
-        """The weighted sum of the terms, per element; beta(t) is (B, 1, ..., 1)."""
+    def combine(self, terms: LossTerms, clip: Tensor | None) -> Tensor:
+        """The weighted sum of the terms, per element; `clip`, (B, 1, ..., 1), multiplies the VLB."""
         names = [name for name in ("vlb", "ce", "l2", "kl2") if getattr(self, name)]
         parts = {name: getattr(self, name) * getattr(terms, name) for name in names}
-        if "vlb" in parts and self.max_beta is not None:
-            parts["vlb"] = parts["vlb"] * (self.max_beta / beta).clamp(max=1.0).to(parts["vlb"].dtype)
+        if "vlb" in parts and clip is not None:
+            parts["vlb"] = parts["vlb"] * clip.to(parts["vlb"].dtype)
         return torch.stack(list(parts.values())).sum(0)
+
+    def weights(self, like: Tensor, clip: Tensor | None) -> Tensor:
+        """The weights of vlb, ce and l2 for each object, float64 (3, B); `like` is (n, B)."""
+        weights = torch.stack([torch.full_like(like[0], weight) for weight in (self.vlb, self.ce, self.l2)])
+        return weights if clip is None else torch.cat([weights[:1] * clip, weights[1:]])
+
+    def clip(self, beta: Callable[[], Tensor]) -> Tensor | None:
+        """What clipping the rate makes of beta(t), as a factor."""
+        return None if self.max_beta is None else (self.max_beta / beta()).clamp(max=1.0)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from usd3._processes import gathered, rank_and_world
 from usd3._random import seed_of
 from usd3._version import __version__
 from usd3.config import NETS, DataConfig, DiffusionConfig, ModelConfig
+from usd3.kernels import Projection
 from usd3.nets import Hollow
 from usd3.samplers import Corrector, Step
 
@@ -214,7 +215,8 @@ class _Network:
 
     def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
         with torch.autocast(self.kind, torch.bfloat16, enabled=self.half, cache_enabled=False):  # as graphs need it
-            logits: Tensor = self._orig_mod(x_t, t, **masks)
+            found: Tensor | Projection = self._orig_mod(x_t, t, **masks)
+            logits = found.logits(x_t) if isinstance(found, Projection) else found
         return logits if self.temperature == 1 else logits / self.temperature
 
 

@@ -6,5 +6,18 @@ number of rows at a time; `triton` has one kernel for the losses and one for the
 
 from usd3.kernels.choice import IMPLEMENTATIONS, chosen
 from usd3.kernels.drawing import draw, jump_mass
+from usd3.kernels.losses import terms, weighted_loss
+from usd3.kernels.problem import Problem
+from usd3.kernels.projection import Projection, projected_loss
 
-__all__ = ["IMPLEMENTATIONS", "chosen", "draw", "jump_mass"]
+__all__ = [
+    "IMPLEMENTATIONS",
+    "Problem",
+    "Projection",
+    "chosen",
+    "draw",
+    "jump_mass",
+    "projected_loss",
+    "terms",
+    "weighted_loss",
+]

@@ -1,11 +1,14 @@
 """One jump of every element, from logits: the exact step, the Euler step, tau-leaping and the corrector."""
 
+import importlib
+
 import torch
 from torch import Tensor
 
 from usd3._checks import Checks, require_logits
-from usd3.belief import Level, predicted
+from usd3.belief import FINITE, Level, predicted
 from usd3.kernels.choice import chosen
+from usd3.kernels.problem import Leap, as_rows
 from usd3.mixture import Jumps, jump_mixture
 from usd3.noise import Noise
 
@@ -26,14 +29,31 @@ def draw(
 ) -> Tensor:
     """Let the free elements of x jump. `u`, (2, *x.shape) float64 uniforms, chooses the branch and the category."""
     require_logits(logits, x, noise.num_classes, "logits")
-    chosen(impl, x.device)
-    drawn = jump_mixture(predicted(logits, x, noise, level, checks), jumps).drawn(*u)
-    return drawn if free is None else torch.where(free, drawn, x)
+    kind = chosen(impl, x.device)
+    if kind == "eager":
+        drawn = jump_mixture(predicted(logits, x, noise, level, checks), jumps).drawn(*u)
+        return drawn if free is None else torch.where(free, drawn, x)
+    rows = _rows(logits, Leap.of(noise, level, jumps, x, u[1], free), u.reshape(2, -1), kind)
+    drawn = rows.reshape(x.shape)
+    if checks.enabled:
+        checks.refuse("logits", torch.where(drawn < 0, torch.nan, 0.0), torch.isnan, FINITE)
+        drawn = torch.where(drawn < 0, x, drawn)  # no index runs out of range before the checks are asked
+    return drawn
 
 
 @torch.no_grad()
 def jump_mass(logits: Tensor, x: Tensor, noise: Noise, level: Level, jumps: Jumps, impl: str, checks: Checks) -> Tensor:
     """The probability of leaving x, per element, float64."""
     require_logits(logits, x, noise.num_classes, "logits")
-    chosen(impl, x.device)
-    return jump_mixture(predicted(logits, x, noise, level, checks), jumps).jump_mass()
+    kind = chosen(impl, x.device)
+    if kind == "eager":
+        return jump_mixture(predicted(logits, x, noise, level, checks), jumps).jump_mass()
+    mass = _rows(logits, Leap.of(noise, level, jumps, x, None), None, kind).reshape(x.shape)
+    checks.refuse("logits", mass.sum(), torch.isnan, FINITE)
+    return mass
+
+
+def _rows(logits: Tensor, leap: Leap, u: Tensor | None, impl: str) -> Tensor:
+    module = {"chunked": "chunked", "triton": "triton_draw"}[impl]
+    drawn: Tensor = importlib.import_module(f"usd3.kernels.{module}").draw_rows(as_rows(logits), leap, u)
+    return drawn

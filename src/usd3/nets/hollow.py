@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from usd3._model import ignores_time
+from usd3.kernels import Projection
 from usd3.process import Process
 
 __all__ = ["Hollow"]
@@ -31,11 +32,13 @@ class Hollow(nn.Module):
         """Whether the time does not matter: the network inside ignores it, and nothing is added to its logits."""
         return self.diffusion.noise.mask is not None and ignores_time(self.module)
 
-    def forward(self, x_t: Tensor, t: Tensor, **masks: Any) -> Tensor:
-        """Logits of p(x_0 | x_t)."""
-        logits: Tensor = self.module(x_t, t, **masks)
+    def forward(self, x_t: Tensor, t: Tensor, **masks: Any) -> Tensor | Projection:
+        """Logits of p(x_0 | x_t); a `Projection` stays one."""
+        logits: Tensor | Projection = self.module(x_t, t, **masks)
         if self.diffusion.noise.mask is not None:
             return logits
+        if isinstance(logits, Projection):
+            return logits.shifted(self._shift(x_t, t))
         return logits.scatter_add(-1, x_t[..., None], self._shift(x_t, t).to(logits.dtype)[..., None])
 
     def _shift(self, x_t: Tensor, t: Tensor) -> Tensor:
