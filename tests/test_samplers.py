@@ -14,7 +14,7 @@ import usd3
 from usd3._checks import Checks
 from usd3._model import Denoiser
 from usd3.mixture import Jumps, jump_mixture
-from usd3.samplers import SAMPLERS, Run, correct
+from usd3.samplers import SAMPLERS, Run, correction
 
 K, D = 3, 3
 MS = np.random.default_rng(5).dirichlet(np.full(K, 3.0), size=D)
@@ -188,7 +188,7 @@ def test_gillespie_agrees_with_the_exact_marginals(kind, generator):
     start = torch.multinomial(torch.from_numpy(joint.marginal(alpha[t])), n, True, generator=generator)
     x = states(joint)[start]
     run = Run(d, Denoiser(model, K, None, None), torch.ones(n, D, dtype=torch.bool), Checks(True), generator)
-    x_s = SAMPLERS["gillespie"](run, x, t, s)
+    x_s = SAMPLERS["gillespie"](run, [t, s])(x, 0)
     assert chi_square_p_value(object_counts(x_s), n * joint.marginal(alpha[s])) > 1e-6
     whole = d.sample(model, (n, D), [1.0, 0.0], sampler="gillespie", generator=generator)
     assert chi_square_p_value(object_counts(whole), n * joint.w.reshape(-1)) > 1e-6
@@ -218,11 +218,11 @@ def test_tau_leaping_moves_with_probability_l_exp_minus_L(generator):
     total = rates.sum()
     expected = rates * torch.exp(-total)
     expected[0] = 1 - expected.sum()
-    moved = SAMPLERS["tau_leaping"](run, x, t, s)
+    moved = SAMPLERS["tau_leaping"](run, [t, s])(x, 0)
     assert chi_square_p_value(torch.bincount(moved[:, 0], minlength=3), n * expected) > 1e-6
     euler = rates.clone()
     euler[0] = 1 - total
-    moved = SAMPLERS["euler"](run, x, t, s)
+    moved = SAMPLERS["euler"](run, [t, s])(x, 0)
     assert chi_square_p_value(torch.bincount(moved[:, 0], minlength=3), n * euler) > 1e-6
 
 
@@ -307,7 +307,7 @@ def test_the_corrector_looks_at_the_current_state():
 
     free = torch.ones(64, 3, dtype=torch.bool)
     run = Run(d, Denoiser(model, 4, None, None), free, Checks(True), torch.Generator().manual_seed(0))
-    x = correct(run, torch.zeros(64, 3, dtype=torch.long), 0.5, usd3.Corrector(3, 0.3))
+    x = correction(run, [1.0, 0.5], usd3.Corrector(3, 0.3))(torch.zeros(64, 3, dtype=torch.long), 0)
     assert not torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[1], seen[2])
     assert x.shape == (64, 3)
@@ -319,7 +319,7 @@ def test_automatic_corrector_steps_have_a_largest_jump_mass_of_four_fifths(gener
     model = lambda x, t: torch.zeros(*x.shape, 2)
     x = torch.zeros(50, 1000, dtype=torch.long)
     run = Run(d, Denoiser(model, 2, None, None), torch.ones_like(x, dtype=torch.bool), Checks(True), generator)
-    moved = correct(run, x, 0.5, usd3.Corrector(1, "auto")).double().mean()
+    moved = correction(run, [1.0, 0.5], usd3.Corrector(1, "auto"))(x, 0).double().mean()
     assert abs(float(moved) - 0.8) < 5 * (0.16 / 50_000) ** 0.5
 
 

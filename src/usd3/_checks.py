@@ -14,6 +14,7 @@ from torch import Tensor
 
 __all__ = [
     "Checks",
+    "LoopChecks",
     "as_bool_mask",
     "as_categories",
     "as_count",
@@ -96,6 +97,32 @@ class Checks:
             if failed:
                 first = check.values.expand(check.bad.shape)[check.bad][0].item()
                 raise ValueError(f"{check.name} contains {first:g}: expected {check.expected}")
+
+
+class LoopChecks(Checks):
+    """The checks of a loop: one record of each, in which what was bad once stays bad. A CUDA graph may hold them."""
+
+    def __init__(self, enabled: bool):
+        super().__init__(enabled)
+        self._kept: dict[tuple[str, torch.Size], tuple[Tensor, Tensor, str]] = {}
+
+    def refuse(self, name: str, values: Tensor, bad: Callable[[Tensor], Tensor], expected: str) -> None:
+        """Refuse the call if any of `values` is bad, now or in an earlier round of the loop."""
+        if not self.enabled:
+            return
+        found, key = bad(values), (name, values.shape)
+        if key not in self._kept:
+            self._kept[key] = values.clone(), found.clone(), expected
+        else:
+            kept, before, _ = self._kept[key]
+            kept.copy_(torch.where(found, values, kept))
+            before.logical_or_(found)
+
+    def raise_first(self) -> None:
+        """Raise a ValueError for the first check that failed in any round, if one did."""
+        kept = self._kept.items()
+        self._pending = [_Check(bad.any(), name, values, bad, expected) for (name, _), (values, bad, expected) in kept]
+        super().raise_first()
 
 
 def as_categories(x: Tensor, num_classes: int, name: str, checks: Checks) -> Tensor:

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from usd3._checks import require, require_logits, require_type
 from usd3.kernels import Projection
+from usd3.process import flat
 
-__all__ = ["Denoiser"]
+__all__ = ["Denoiser", "Remembering", "ignores_time"]
 
 
 class Denoiser:
@@ -23,20 +24,22 @@ class Denoiser:
     def __init__(self, model: Callable[..., Any], num_classes: int, given: Tensor | None, pad: Tensor | None):
         require_type(callable(model), "model", model, "a callable model(x_t, t) -> logits")
         self.model, self.num_classes = model, num_classes
-        self.given, self.pad = given, pad
         names, any_keyword = _keywords(model)
-        self._pass_given = "given" in names or (any_keyword and given is not None)
+        self._asks_given = "given" in names
+        self._masks = {} if pad is None else {"pad": pad}
+        if given is not None and (self._asks_given or any_keyword):
+            self._masks["given"] = given
 
-    def __call__(self, x_t: Tensor, t: Tensor) -> Tensor:
-        """Logits (..., K) at x_t and times t (B,) in [0, 1]."""
-        logits = self.output(x_t, t)
+    def __call__(self, x_t: Tensor, t: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Logits (..., K) at x_t and times t (B,) in [0, 1]; `rows` says which objects of the call these are."""
+        logits = self.output(x_t, t, rows)
         return logits.logits(x_t) if isinstance(logits, Projection) else logits
 
-    def output(self, x_t: Tensor, t: Tensor) -> Tensor | Projection:
+    def output(self, x_t: Tensor, t: Tensor, rows: Tensor | None = None) -> Tensor | Projection:
         """The same, left as a `Projection` where the model gives one."""
-        masks = {} if self.pad is None else {"pad": self.pad}
-        if self._pass_given:
-            masks["given"] = self.given if self.given is not None else torch.zeros_like(x_t, dtype=torch.bool)
+        if self._asks_given and "given" not in self._masks:  # made once
+            self._masks["given"] = torch.zeros_like(x_t, dtype=torch.bool)
+        masks = self._masks if rows is None else {name: mask[rows] for name, mask in self._masks.items()}
         logits = self.model(x_t, t.to(torch.get_default_dtype()), **masks)
         if isinstance(logits, Projection):
             shape = (*x_t.shape, self.num_classes)
@@ -44,6 +47,34 @@ class Denoiser:
         else:
             require_logits(logits, x_t, self.num_classes, "model(x_t, t)")
         return logits  # type: ignore[no-any-return]
+
+
+class Remembering:
+    """A denoiser that ignores the time, called only for the objects that changed since their logits were computed."""
+
+    def __init__(self, denoise: Denoiser):
+        self.denoise = denoise
+        self._x: Tensor | None = None
+        self._logits: Tensor | None = None
+
+    def __call__(self, x_t: Tensor, t: Tensor) -> Tensor:
+        """Logits at x_t, valid until the next call. Asks the device which objects changed."""
+        if self._x is None or self._logits is None:
+            self._logits = self.denoise(x_t, t).clone()  # the model may keep what it returns
+        else:
+            rows = flat(x_t != self._x).any(1).nonzero().squeeze(1)
+            if len(rows):
+                self._logits[rows] = self.denoise(x_t[rows], t[rows], rows)
+        self._x = x_t
+        return self._logits
+
+
+def ignores_time(model: Callable[..., Any]) -> bool:
+    """Whether a model says that it ignores the time; seen through torch's wrappers and ours."""
+    wrapped = getattr(model, "_orig_mod", None)
+    if wrapped is None and type(model).__module__.startswith("torch."):  # DDP, an average of weights
+        wrapped = getattr(model, "module", None)
+    return ignores_time(wrapped) if wrapped is not None else getattr(model, "ignores_time", False) is True
 
 
 def _keywords(model: Callable[..., Any]) -> tuple[set[str], bool]:

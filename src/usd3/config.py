@@ -155,6 +155,8 @@ class ModelConfig:
         time_dim: size of the time features.
         output_blocks: residual blocks before the logits; only for "film".
         hollow: complete the logits by what the element itself shows. Much easier to train in continuous time.
+        timeless: for absorbing noise: the network does not see the time; sampling then skips network calls for
+            objects that did not change.
         options: arguments of a class of your own.
     """
 
@@ -167,6 +169,7 @@ class ModelConfig:
     time_dim: int = 128
     output_blocks: int = 1
     hollow: bool = True
+    timeless: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -185,13 +188,15 @@ class ModelConfig:
         if self.net in NETS:
             require(not self.options, "model.options", self.options, f"nothing for model.net {self.net!r}")
             sizes: dict[str, Any] = {
-                name: getattr(self, name) for name in ("dim", "depth", "heads", "dropout", "time_dim")
+                name: getattr(self, name) for name in ("dim", "depth", "heads", "dropout", "time_dim", "timeless")
             }
             sizes["mlp"] = 4 * self.dim if self.mlp is None else self.mlp
             if self.net == "film":
                 sizes["output_blocks"] = self.output_blocks
             net = NETS[self.net](num_classes, **sizes)
         else:
+            own = f"false for {self.net}: a network of your own says so itself, by an attribute ignores_time"
+            require(not self.timeless, "model.timeless", self.timeless, own)
             net = _imported(self.net)(num_classes=num_classes, **self.options)
         return Hollow(net, diffusion) if self.hollow else net
 

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from usd3._checks import as_count, as_number, require
 from usd3._files import write_whole, written_whole
-from usd3._model import Denoiser
 from usd3._processes import gathered, rank_and_world
 from usd3._random import seed_of
 from usd3._version import __version__
 from usd3.config import NETS, DataConfig, DiffusionConfig, ModelConfig
+from usd3.kernels import Projection
+from usd3.nets import Hollow
 from usd3.samplers import Corrector, Step
 
 __all__ = ["Pipeline", "PipelineConfig", "in_batches", "save_pretrained"]
@@ -137,40 +138,32 @@ class Pipeline:
             require(num in (None, len(tokens)), "num", num, f"None or the number of rows of tokens, {len(tokens)}")
             tokens, num = self.encoded(tokens), len(tokens)
         num = as_count(1 if num is None else num, "num", 1)
-        masks = {
-            "given": None if given is None else given.expand(num, *shape),
-            "pad": None if pad is None else pad.expand(num, *shape),
-        }
+        given, pad = (None if m is None else m.expand(num, *shape) for m in (given, pad))
+        net = self.model.module if isinstance(self.model, Hollow) else self.model
+        ours = type(net) in NETS.values()  # does the same in every call, so a CUDA graph can replay it
 
         def draw(rows: slice) -> Tensor:
-            generator = torch.Generator(self.device).manual_seed(seed_of(seed, rows.start))
-            own = {name: None if m is None else m[rows].to(self.device) for name, m in masks.items()}
+            own = [None if part is None else part[rows].to(self.device) for part in (given, tokens, pad)]
             return self.diffusion.sample(
                 self.denoiser(temperature),
                 (rows.stop - rows.start, *shape),
                 num_steps,
                 corrector=corrector,
                 sampler=sampler,
-                given_tokens=None if tokens is None else tokens[rows].to(self.device),
-                generator=generator,
+                given=own[0],
+                given_tokens=own[1],
+                pad=own[2],
+                generator=torch.Generator(self.device).manual_seed(seed_of(seed, rows.start)),
                 callback=callback,
                 device=self.device,
-                **own,
+                graph=ours,
             ).cpu()
 
         return self.decoded(in_batches(draw, num, self.batch_size(num) if batch_size is None else batch_size))
 
     def denoiser(self, temperature: float = 1.0) -> Callable[..., Tensor]:
         """The network as the sampler calls it; on a GPU in bfloat16 where it was trained so."""
-        kind = self.device.type
-        half = self.config.precision == "bf16" and kind == "cuda"
-
-        def denoise(x_t: Tensor, t: Tensor, given: Tensor, pad: Tensor | None = None) -> Tensor:
-            with torch.autocast(kind, torch.bfloat16, enabled=half):
-                logits = Denoiser(self.model, self.diffusion.noise.num_classes, given, pad)(x_t, t)
-            return logits if temperature == 1 else logits / temperature
-
-        return denoise
+        return _Network(self.model, self.device, self.config.precision == "bf16", temperature)
 
     def batch_size(self, num: int) -> int:
         """How many objects to try at once."""
@@ -211,6 +204,20 @@ class Pipeline:
         bad = tokens[(tokens < 0) | (tokens > top)]
         require(not len(bad), "tokens", f"... {bad[:1].tolist()} ...", f"categories 0..{top}")
         return tokens if self.config.decode is None else torch.tensor(self.config.decode).argsort()[tokens]
+
+
+class _Network:
+    """A network with a temperature, on a GPU in bfloat16 where `half` says so. `Denoiser` sees through it."""
+
+    def __init__(self, model: nn.Module, device: torch.device, half: bool, temperature: float):
+        self._orig_mod, self.temperature = model, temperature
+        self.kind, self.half = device.type, half and device.type == "cuda"
+
+    def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
+        with torch.autocast(self.kind, torch.bfloat16, enabled=self.half, cache_enabled=False):  # as graphs need it
+            found: Tensor | Projection = self._orig_mod(x_t, t, **masks)
+            logits = found.logits(x_t) if isinstance(found, Projection) else found
+        return logits if self.temperature == 1 else logits / self.temperature
 
 
 def _device(name: str | None) -> torch.device:

@@ -1,11 +1,13 @@
-"""From noise to data. One step of each sampler is one short function `(run, x, t, s) -> x_s`; the loop is thin.
+"""From noise to data. All objects share the time, so a sampler prepares the coefficients of its whole grid up front;
+a step is then one network call and one draw, `predict(x, i) -> x_s`, and the loop is thin.
 
-`exact_step` is the paper's (Algorithm 2). `euler_step`, `tau_leaping_step` and `gillespie_step` simulate the
-reverse chain by its rates, for comparison. `correct` is the MCMC corrector (Algorithm 3).
+`exact` is the paper's sampler (Algorithm 2). `euler`, `tau_leaping` and `gillespie` simulate the reverse chain by its
+rates, for comparison. `correction` is the MCMC corrector (Algorithm 3).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -13,14 +15,27 @@ import torch
 from torch import Tensor, nn
 
 from usd3 import kernels
-from usd3._checks import Checks, as_bool_mask, as_count, as_number, expanded, is_integral, require, require_type
-from usd3._model import Denoiser
+from usd3._checks import (
+    Checks,
+    LoopChecks,
+    as_bool_mask,
+    as_count,
+    as_number,
+    expanded,
+    is_integral,
+    require,
+    require_type,
+)
+from usd3._model import Denoiser, Remembering, ignores_time
 from usd3._random import uniform
+from usd3.belief import Level
+from usd3.graphs import Replayed
 from usd3.mixture import Jumps
 from usd3.process import Process, Times, column, constant, flat, free_elements
 
 __all__ = ["SAMPLERS", "Corrector", "Run", "Step", "sample"]
 
+_WORTH = 8  # steps from which a CUDA graph pays
 _FIRST = 1e-6  # Gillespie starts where this much signal has survived: below it the chain is at its noise
 
 
@@ -62,89 +77,143 @@ class Step:
 
 @dataclass(frozen=True)
 class Run:
-    """What every step of one sampling run shares."""
+    """What every move of one sampling run shares. A move is one network call and one draw."""
 
     process: Process
-    denoise: Denoiser
+    denoise: Callable[[Tensor, Tensor], Tensor]
     free: Tensor
     checks: Checks
     generator: torch.Generator | None
+    graph: bool = False
 
-    def time(self, t: float) -> Tensor:
-        """t for every object, (B,)."""
-        return constant(t, self.free)
+    def uniforms(self, x: Tensor) -> Tensor:
+        """Two for each element."""
+        return uniform((2, *x.shape), x.device, self.generator)
 
-    def logits(self, x: Tensor, time: Tensor) -> Tensor:
-        """One network call at x and times (B,)."""
-        return self.denoise(x, time)
+    def moves(self, time: Tensor, jumps: Jumps, auto: bool = False) -> "Moves":
+        """The moves at times (S,) with their jumps, prepared."""
+        level = self.process.level(time, self.free)
+        anew = [] if jumps.anew is None else [jumps.anew]
+        weights = torch.stack([*level, jumps.clean, jumps.noise, *anew], 1)
+        times = time.to(torch.get_default_dtype())[:, None].repeat(1, len(self.free))
+        move = partial(self.moved, damped=jumps.damped, auto=auto)
+        return Moves(self, times, weights, Replayed(move) if self.graph else move)
 
-    def draw(self, logits: Tensor, x: Tensor, time: Tensor, jumps: Jumps, free: Tensor) -> Tensor:
-        """Let the free elements jump; the others stay."""
-        process = self.process
-        u = uniform((2, *x.shape), x.device, self.generator)
-        level = process.level(time, x)
-        drawn = kernels.draw(logits, x, process.noise, level, jumps, u, free, process.impl, self.checks)
-        self.checks.raise_early(x.device)
-        return drawn
-
-
-def exact_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
-    """Draw x_s ~ p(x_s | x_t) in closed form (Prop. 2, Algorithm 2). At s = 0 this is a draw from f."""
-    time = run.time(t)
-    to = run.process.step(time, run.time(s), x)
-    return run.draw(run.logits(x, time), x, time, Jumps(to.clean, to.noise), run.free)
-
-
-def euler_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
-    """Jump with probability (t - s) times the reverse rate at t. The last step draws from f."""
-    return exact_step(run, x, t, s) if s == 0 else _leap(run, x, t, s, damped=False)
+    def moved(self, x: Tensor, time: Tensor, weights: Tensor, u: Tensor, damped: bool, auto: bool) -> Tensor:
+        """One move; `auto` chooses its length for each object, so that the largest jump mass is 0.8."""
+        alpha_bar, lost, clean, noise, *anew = weights.unbind(1)
+        level, jumps = Level(alpha_bar, lost), Jumps(clean, noise, anew[0] if anew else None, damped)
+        logits, process = self.denoise(x, time), self.process
+        if auto:
+            mass = kernels.jump_mass(logits, x, process.noise, level, jumps, process.impl, self.checks)
+            mass = flat(torch.where(self.free, mass, 0.0))
+            busiest = torch.cat([mass, mass.new_full((len(x), 1), 1e-12)], 1).amax(1)
+            jumps = jumps.scaled(column(0.8 / busiest, x))
+        return kernels.draw(logits, x, process.noise, level, jumps, u, self.free, process.impl, self.checks)
 
 
-def tau_leaping_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
+@dataclass(frozen=True)
+class Moves:
+    """Moves at S times, all coefficients computed up front: `moves(x, i)` makes the i-th.
+
+    `times` are (S, B), as the network sees them; `weights` (S, 4 or 5, 1, ..., 1) the level and the jumps, float64.
+    """
+
+    run: Run
+    times: Tensor
+    weights: Tensor
+    move: Callable[..., Tensor]
+
+    def __call__(self, x: Tensor, i: int) -> Tensor:
+        """x after the i-th move."""
+        x = self.move(x, self.times[i], self.weights[i : i + 1], self.run.uniforms(x))
+        self.run.checks.raise_early(x.device)
+        return x
+
+
+def exact_jumps(process: Process, t: Tensor, s: Tensor, x: Tensor) -> Jumps:
+    """x_s ~ p(x_s | x_t) in closed form (Prop. 2, Algorithm 2). At s = 0 this is a draw from f."""
+    to = process.step(t, s, x)
+    return Jumps(to.clean, to.noise)
+
+
+def euler_jumps(process: Process, t: Tensor, s: Tensor, x: Tensor) -> Jumps:
+    """Jump with probability (t - s) times the reverse rate at t."""
+    rate = process.rate_weights(t, x)
+    return Jumps(rate.clean, rate.noise).scaled(column(t - s, x))
+
+
+def tau_leaping_jumps(process: Process, t: Tensor, s: Tensor, x: Tensor) -> Jumps:
     """Poisson jumps at the rates of t; an element with more than one jump stays, as categories cannot be added.
 
-    P(x -> z) = l_z exp(-L) with l_z = (t - s) rate_z and L their sum. The last step draws from f.
+    P(x -> z) = l_z exp(-L) with l_z = (t - s) rate_z and L their sum.
     """
-    return exact_step(run, x, t, s) if s == 0 else _leap(run, x, t, s, damped=True)
+    return replace(euler_jumps(process, t, s, x), damped=True)
 
 
-def gillespie_step(run: Run, x: Tensor, t: float, s: float) -> Tensor:
+def corrector_jumps(process: Process, s: Tensor, x: Tensor) -> Jumps:
+    """Algorithm 3 at time s: r_hat + r, moves that leave q_s as it is."""
+    rate = process.rate_weights(s, x)
+    return Jumps(rate.clean, rate.noise, anew=rate.noise)
+
+
+Predictor = Callable[[Tensor, int], Tensor]
+
+
+def exact(run: Run, grid: list[float]) -> Predictor:
+    """The paper's sampler: `exact_jumps` at every step."""
+    t, s = _steps(run, grid)
+    return run.moves(t, exact_jumps(run.process, t, s, run.free))
+
+
+def euler(run: Run, grid: list[float]) -> Predictor:
+    """`euler_jumps`; the last step draws from f."""
+    return _leaps(run, grid, euler_jumps)
+
+
+def tau_leaping(run: Run, grid: list[float]) -> Predictor:
+    """`tau_leaping_jumps`; the last step draws from f."""
+    return _leaps(run, grid, tau_leaping_jumps)
+
+
+def gillespie(run: Run, grid: list[float]) -> Predictor:
     """Simulate the reverse chain exactly from t to s (to t_min, and then a draw from f, where s = 0).
 
     An element leaves x at a rate below beta / (1 - abar), which is 1 per unit of logit(abar). So candidates come
     as a Poisson process of unit rate per element on that scale, and each is kept with its share of that rate.
     """
-    until = max(s, run.process.t_min)
-    if until < t:
-        x, t = _thinned_jumps(run, x, t, until), until
-    return exact_step(run, x, t, s) if s == 0 else x
+    t_min = run.process.t_min
+    last = exact(run, [min(grid[-2], t_min), 0.0])
+
+    def step(x: Tensor, i: int) -> Tensor:
+        t, s = grid[i], grid[i + 1]
+        x = _thinned_jumps(run, x, t, max(s, t_min)) if t > max(s, t_min) else x
+        return last(x, 0) if s == 0 else x
+
+    return step
 
 
-def correct(run: Run, x: Tensor, s: float, corrector: Corrector) -> Tensor:
-    """Algorithm 3 at time s: moves that leave q_s as it is, each evaluated at the current state."""
-    time = run.time(s)
-    rate = run.process.rate_weights(time, x)
-    moves = Jumps(rate.clean, rate.noise, anew=rate.noise)  # r_hat + r
-    for _ in range(corrector.num_steps):
-        logits = run.logits(x, time)
-        if isinstance(corrector.step_size, str):
-            level = run.process.level(time, x)
-            mass = kernels.jump_mass(logits, x, run.process.noise, level, moves, run.process.impl, run.checks)
-            mass = flat(torch.where(run.free, mass, 0.0))
-            busiest = torch.cat([mass, mass.new_full((len(x), 1), 1e-12)], 1).amax(1)
-            size: Tensor | float = column(0.8 / busiest, x)
-        else:
-            size = corrector.step_size
-        x = run.draw(logits, x, time, moves.scaled(size), run.free)
-    return x
-
-
-SAMPLERS: dict[str, Callable[[Run, Tensor, float, float], Tensor]] = {
-    "exact": exact_step,
-    "euler": euler_step,
-    "tau_leaping": tau_leaping_step,
-    "gillespie": gillespie_step,
+SAMPLERS: dict[str, Callable[[Run, list[float]], Predictor]] = {
+    "exact": exact,
+    "euler": euler,
+    "tau_leaping": tau_leaping,
+    "gillespie": gillespie,
 }
+
+
+def correction(run: Run, grid: list[float], corrector: Corrector) -> Predictor:
+    """What the corrector does after each step of the grid, each of its moves evaluated at the current state."""
+    s, size = _steps(run, grid)[1], corrector.step_size
+    first = 0 if corrector.last is None else len(grid) - 2 - corrector.last
+    jumps = corrector_jumps(run.process, s, run.free)
+    moves = run.moves(s, jumps, auto=True) if isinstance(size, str) else run.moves(s, jumps.scaled(size))
+
+    def correct(x: Tensor, i: int) -> Tensor:
+        for _ in range(corrector.num_steps if i >= first and grid[i + 1] > 0 else 0):
+            x = moves(x, i)
+        return x
+
+    return correct
 
 
 @torch.no_grad()
@@ -161,6 +230,7 @@ def sample(
     callback: Callable[[Step], None] | None = None,
     sampler: str = "exact",
     device: torch.device | str | None = None,
+    graph: bool = False,
 ) -> Tensor:
     """Draw objects of `shape` (B, N1, ..., Nk) from noise, Algorithm 2; int64.
 
@@ -168,6 +238,11 @@ def sample(
     are those of `given_tokens`; `pad` elements are fixed too; all three broadcast to `shape`. `sampler` is "exact" (the
     paper's), or "euler", "tau_leaping", "gillespie" for comparison. `callback` sees every `Step`. A model is used as
     it is: call its `eval()` first.
+
+    A model whose attribute `ignores_time` is True is called only for the objects that changed since their last call; it
+    must treat each object by itself. `graph=True` replays a step as one CUDA graph, for models that do the same
+    operations in every call; it does nothing on other devices and for models that wait for the GPU. The samples are
+    the same in all cases.
     """
     require(sampler in SAMPLERS, "sampler", sampler, f"one of {sorted(SAMPLERS)}")
     require_type(corrector is None or isinstance(corrector, Corrector), "corrector", corrector, "None or a Corrector")
@@ -181,30 +256,49 @@ def sample(
     free = torch.ones(size, dtype=torch.bool, device=where) if free is None else free
     checks = Checks(process.validate)
     x = _start(process, ~free, given, given_tokens, pad, checks, generator)
-    run = Run(process, Denoiser(model, process.noise.num_classes, given, pad), free, checks, generator)
-    for index, (t, s) in enumerate(pairwise(grid)):
-        x_s = SAMPLERS[sampler](run, x, t, s)
-        if corrector is not None and s > 0 and (corrector.last is None or index >= len(grid) - 2 - corrector.last):
-            x_s = correct(run, x_s, s, corrector)
+    denoise = Denoiser(model, process.noise.num_classes, given, pad)
+    graph = graph and x.is_cuda and x.numel() > 0 and len(grid) > _WORTH and sampler != "gillespie"
+    few_changes = not graph or len(grid) > x[:1].numel()  # else most objects change in every step
+    remember = few_changes and ignores_time(model)
+    run = Run(
+        process,
+        Remembering(denoise) if remember else denoise,
+        free,
+        LoopChecks(process.validate),
+        generator,
+        graph and not remember,
+    )
+    predict = SAMPLERS[sampler](run, grid)
+    correct = None if corrector is None else correction(run, grid, corrector)
+    for i, (t, s) in enumerate(pairwise(grid)):
+        x_s = predict(x, i)
+        x_s = x_s if correct is None else correct(x_s, i)
         if callback is not None:
-            callback(Step(index, len(grid) - 1, t, s, x, x_s))
+            callback(Step(i, len(grid) - 1, t, s, x, x_s))
         x = x_s
     checks.raise_first()
+    run.checks.raise_first()
     return x
 
 
-def _leap(run: Run, x: Tensor, t: float, s: float, damped: bool) -> Tensor:
-    """Jump with (t - s) times the reverse rate at t."""
-    time = run.time(t)
-    rate = run.process.rate_weights(time, x)
-    jumps = Jumps(rate.clean, rate.noise, damped=damped).scaled(t - s)
-    return run.draw(run.logits(x, time), x, time, jumps, run.free)
+def _steps(run: Run, grid: list[float]) -> tuple[Tensor, Tensor]:
+    """The times t and s of all steps."""
+    times = torch.tensor(grid, dtype=torch.float64, device=run.free.device)
+    return times[:-1], times[1:]
+
+
+def _leaps(run: Run, grid: list[float], jumps: Callable[[Process, Tensor, Tensor, Tensor], Jumps]) -> Predictor:
+    """Jumps by rates at every step but the last, which draws from f."""
+    t, s = _steps(run, grid)
+    leap, last = run.moves(t, jumps(run.process, t, s, run.free)), exact(run, grid[-2:])
+    return lambda x, i: last(x, 0) if grid[i + 1] == 0 else leap(x, i)
 
 
 def _thinned_jumps(run: Run, x: Tensor, t: float, s: float) -> Tensor:
     """The reverse chain from t down to s, one candidate per object at a time."""
     process, elements = run.process, flat(run.free)
-    where, end = (torch.logit(process.level(run.time(v), run.time(v)).alpha_bar.clamp(min=_FIRST)) for v in (t, s))
+    times = (constant(v, x) for v in (t, s))
+    where, end = (torch.logit(process.level(time, time).alpha_bar.clamp(min=_FIRST)) for time in times)
     while True:
         u = uniform((2, len(x)), x.device, run.generator)
         where = where - torch.log1p(-u[0]) / elements.sum(1)  # the next candidate; never, where nothing is free
@@ -215,8 +309,10 @@ def _thinned_jumps(run: Run, x: Tensor, t: float, s: float) -> Tensor:
         level = process.level(time, x)
         rank = (u[1] * elements.sum(1)).long()  # which of the free elements the candidate is
         chosen = elements & (elements.cumsum(1) - 1 == rank[:, None]) & active[:, None]
-        jumps = Jumps(level.alpha_bar, level.lost)
-        x = run.draw(run.logits(x, time), x, time, jumps, chosen.reshape(x.shape))
+        jumps, chosen, u = Jumps(level.alpha_bar, level.lost), chosen.reshape(x.shape), run.uniforms(x)
+        logits = run.denoise(x, time)
+        x = kernels.draw(logits, x, process.noise, level, jumps, u, chosen, process.impl, run.checks)
+        run.checks.raise_early(x.device)
 
 
 def _start(

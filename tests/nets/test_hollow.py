@@ -71,3 +71,22 @@ def test_masks_reach_the_network_inside(net, takes_given):
     d.loss(Hollow(inner, d), x, given=torch.arange(6) < 2, pad=(torch.arange(6) > 4))
     d.loss(Hollow(inner, d), x)
     assert calls == ([{"pad", "given"}, {"given"}] if takes_given else [{"pad"}, set()])
+
+
+@pytest.mark.parametrize("noise", [usd3.Uniform(5), usd3.Absorbing(5)])
+def test_a_projection_stays_one(noise):
+    d, g = usd3.Diffusion(noise, usd3.Cosine()), torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(3, 6, 4, generator=g), torch.randn(5, 4, generator=g)
+    x, t = torch.randint(5, (3, 6), generator=g), torch.rand(3, generator=g)
+
+    class Net(nn.Module):
+        def __init__(self, whole):
+            super().__init__()
+            self.whole = whole
+
+        def forward(self, x_t, t):
+            return hidden @ weight.T if self.whole else usd3.Projection(hidden, weight)
+
+    found = Hollow(Net(False), d)(x, t)
+    assert isinstance(found, usd3.Projection)
+    torch.testing.assert_close(found.logits(x), Hollow(Net(True), d)(x, t))

@@ -19,7 +19,7 @@ class FilmTransformer(nn.Module):
 
     The paper's sizes: small depth 6, dim 128, heads 8, mlp 1024; piano 6, 1024, 16, 4096; image 12, 768, 16, 3072.
     `output_blocks` are residual blocks between the layers and the logits. The logit of the current category
-    gets +1.
+    gets +1. With `timeless` it sees the same time always, and `ignores_time` is True.
     """
 
     def __init__(
@@ -32,8 +32,10 @@ class FilmTransformer(nn.Module):
         dropout: float = 0.1,
         time_dim: int = 128,
         output_blocks: int = 1,
+        timeless: bool = False,
     ):
         super().__init__()
+        self.ignores_time = timeless
         self.num_classes, self.time_dim = as_count(num_classes, "num_classes", 2), as_count(time_dim, "time_dim", 4)
         require(dim % (2 * heads) == 0, "dim", dim, f"a multiple of 2 heads = {2 * heads}")
         require(0 <= dropout < 1, "dropout", dropout, "a number in [0, 1)")
@@ -50,7 +52,7 @@ class FilmTransformer(nn.Module):
         # a column of the weight per category: the product with a one-hot vector, without the vector
         h = F.embedding(x, self.embed.weight.t()) + self.embed.bias
         h = self.drop(h + _positions(x.shape[1], h))
-        time = self.time(time_features(t, self.time_dim))
+        time = self.time(time_features(torch.zeros_like(t) if self.ignores_time else t, self.time_dim))
         attend = None if pad is None else ~pad.flatten(1)[:, None, None, :]
         for layer in self.layers:
             h = layer(h, time, attend)

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from usd3._model import ignores_time
+from usd3.kernels import Projection
 from usd3.process import Process
 
 __all__ = ["Hollow"]
@@ -17,16 +19,26 @@ class Hollow(nn.Module):
 
     In logits only the entry at x_t moves, by log(1 + abar / ((1 - abar) m_x)). Near t = 0 an element is almost surely
     clean, and the head knows it from the start; a plain network has to learn it, under a loss whose weight grows like
-    1/t there. Where m_x = 0 the element is certainly clean, and nothing needs to be added.
+    1/t there. Where m_x = 0 the element is certainly clean, and nothing needs to be added; nor with absorbing noise,
+    where the one entry that would move is that of the mask, which is no data category.
     """
 
     def __init__(self, module: nn.Module, diffusion: Process):
         super().__init__()
         self.module, self.diffusion = module, diffusion
 
-    def forward(self, x_t: Tensor, t: Tensor, **masks: Any) -> Tensor:
-        """Logits of p(x_0 | x_t)."""
-        logits: Tensor = self.module(x_t, t, **masks)
+    @property
+    def ignores_time(self) -> bool:
+        """Whether the time does not matter: the network inside ignores it, and nothing is added to its logits."""
+        return self.diffusion.noise.mask is not None and ignores_time(self.module)
+
+    def forward(self, x_t: Tensor, t: Tensor, **masks: Any) -> Tensor | Projection:
+        """Logits of p(x_0 | x_t); a `Projection` stays one."""
+        logits: Tensor | Projection = self.module(x_t, t, **masks)
+        if self.diffusion.noise.mask is not None:
+            return logits
+        if isinstance(logits, Projection):
+            return logits.shifted(self._shift(x_t, t))
         return logits.scatter_add(-1, x_t[..., None], self._shift(x_t, t).to(logits.dtype)[..., None])
 
     def _shift(self, x_t: Tensor, t: Tensor) -> Tensor:

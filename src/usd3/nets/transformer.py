@@ -15,7 +15,7 @@ class Transformer(nn.Module):
 
     Pre-norm layers, scale, shift and gate of each branch from the time (one map shared by all layers, an offset of its
     own for each), rotary positions, normalised queries and keys, fused attention. It is told which elements
-    are `given`, and does not attend to `pad`.
+    are `given`, and does not attend to `pad`. With `timeless` it sees the same time always, and `ignores_time` is True.
     """
 
     def __init__(
@@ -27,8 +27,10 @@ class Transformer(nn.Module):
         mlp: int = 768,
         dropout: float = 0.0,
         time_dim: int = 128,
+        timeless: bool = False,
     ):
         super().__init__()
+        self.ignores_time = timeless
         self.num_classes, self.time_dim = as_count(num_classes, "num_classes", 2), as_count(time_dim, "time_dim", 4)
         as_count(depth, "depth", 1)
         require(dim % (2 * heads) == 0, "dim", dim, f"a multiple of 2 heads = {2 * heads}")
@@ -52,7 +54,7 @@ class Transformer(nn.Module):
         h = self.embed(x)
         if given is not None:
             h = h + given.flatten(1)[..., None] * self.given
-        time = self.time(time_features(t, self.time_dim))
+        time = self.time(time_features(torch.zeros_like(t) if self.ignores_time else t, self.time_dim))
         shared = self.modulate(time).unflatten(-1, (1, 6, -1))
         attend = None if pad is None else ~pad.flatten(1)[:, None, None, :]
         turn = _rotation(x.shape[1], self.head_dim, h)
