@@ -1,8 +1,8 @@
 """One jump of every element as one Triton kernel: the logits are read once, and one uniform chooses the category.
 
-The inverse CDF has two or three levels: the sums of blocks, the sums of parts of the chosen block, and at last a
-running sum in float64 over the `PART` categories of the chosen part, which are read again. So a category of any
-probability that float32 can hold is drawn as often as it should, and nothing of size K is ever written.
+The inverse CDF has two or three levels: the sums of blocks, the sums of parts of the chosen block, and at last running
+sums in float64 over the `PART` categories of the chosen part, which are read again. So a category of any probability
+that float32 can hold is drawn as often as it should, and nothing of size K is ever written.
 """
 
 from typing import Any
@@ -57,13 +57,12 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
 def tile(K: int) -> dict[str, Any]:
     """How the work is cut for this size."""
     block = min(triton.next_power_of_2(K), 4096)
-    height = max(1, 1024 // block)
     return {
-        "ROWS": height,
+        "ROWS": 1,
         "BLOCK": block,
         "BLOCKS": triton.next_power_of_2(triton.cdiv(K, block)),
-        "PART": min(block, 64),
-        "num_warps": max(2, min(8, height * block // 512)),
+        "PART": min(block, 16 if block <= 256 else 32 if block <= 1024 else 64),
+        "num_warps": max(1, min(8, block // 256)),
     }
 
 
@@ -95,7 +94,8 @@ def _choose(weights, target):
     """
     n: tl.constexpr = weights.shape[1]
     index = tl.arange(0, n)[None, :]
-    upto = tl.cumsum(weights, 1)
+    before = tl.arange(0, n)[None, None, :] <= tl.arange(0, n)[None, :, None]
+    upto = tl.sum(tl.where(before, weights[:, None, :], 0.0), 2)  # n is small, and tl.cumsum fails for some layouts
     chosen = tl.sum((upto <= target[:, None]).to(tl.int32), 1)
     last = tl.max(tl.where(weights > 0, index, 0), 1)
     chosen = tl.minimum(chosen, last)
@@ -194,22 +194,25 @@ def _kernel(
         goes_to_m = active & (u < to_m)
         goes_to_f = active & (u >= to_m) & (u < to_m + to_f)
 
-        # the category
-        part = tl.zeros_like(x)
-        share = v
-        if BLOCKS > 1:
-            part, share = _choose(exact, v * others)
-            z = part[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-            e = tl.exp(_others(logits, row, z, x, goes_to_f, stride, mask, K, KIND, FLOAT) - top[:, None])
-        if PART < BLOCK:
-            parts = tl.sum(tl.reshape(e, [ROWS, BLOCK // PART, PART]), 2).to(tl.float64)
-            chosen, share = _choose(parts, share * tl.sum(parts, 1))
-            part = part * (BLOCK // PART) + chosen
-        z = part[:, None] * PART + tl.arange(0, PART)[None, :]
-        e = tl.exp(_others(logits, row, z, x, goes_to_f, stride, mask, K, KIND, FLOAT) - top[:, None])
-        exact_e = e.to(tl.float64)
-        chosen, share = _choose(exact_e, share * tl.sum(exact_e, 1))
-        drawn = part * PART + chosen
+        # the category: nothing to do where no row of this program jumps to f
+        drawn = x
+        if tl.max(goes_to_f.to(tl.int32), 0) > 0:
+            part, share = tl.zeros_like(x), v
+            if BLOCKS > 1:
+                part, share = _choose(exact, v * others)
+                at = part[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+                in_block = tl.exp(_others(logits, row, at, x, goes_to_f, stride, mask, K, KIND, FLOAT) - top[:, None])
+            else:
+                in_block = e
+            if PART < BLOCK:
+                parts = tl.sum(tl.reshape(in_block, [ROWS, BLOCK // PART, PART]), 2).to(tl.float64)
+                chosen, share = _choose(parts, share * tl.sum(parts, 1))
+                part = part * (BLOCK // PART) + chosen
+            place = part[:, None] * PART + tl.arange(0, PART)[None, :]
+            l_part = _others(logits, row, place, x, goes_to_f, stride, mask, K, KIND, FLOAT)
+            within = tl.exp(l_part - top[:, None]).to(tl.float64)
+            chosen, share = _choose(within, share * tl.sum(within, 1))
+            drawn = part * PART + chosen
         if KIND == UNIFORM:
             new = (v * (K - 1)).to(tl.int32)
             new = tl.minimum(new + (new >= x).to(tl.int32), K - 1)

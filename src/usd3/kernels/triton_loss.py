@@ -67,9 +67,8 @@ def tile(rows: int, K: int, gradient: bool) -> dict[str, Any]:
     """How the work is cut for this size."""
     block = triton.next_power_of_2(K)
     if block <= 16384:
-        height = max(1, 1024 // block)
-        return {"ROWS": height, "BLOCK": block, "LOOP": False, "num_warps": max(2, min(16, height * block // 512))}
-    return {"ROWS": 1, "BLOCK": 8192, "LOOP": True, "num_warps": 16}
+        return {"ROWS": 1, "BLOCK": block, "LOOP": False, "num_warps": max(1, min(16, block // 512))}
+    return {"ROWS": 1, "BLOCK": 4096, "LOOP": True, "num_warps": 16}
 
 
 @triton.jit
