@@ -23,6 +23,11 @@ def batches(first_step: int = 0, batch_size: int = 4, parts: int = 1, rank: int 
     return Batches(rows(), batch_size, seed, lambda: first_step, parts, rank, world)
 
 
+def cpu_trainer():
+    strategy = SimpleNamespace(root_device=torch.device("cpu"))
+    return SimpleNamespace(global_step=0, world_size=1, global_rank=0, strategy=strategy)
+
+
 def test_every_pass_takes_each_object_once_in_another_order():
     found = torch.cat([batches().batch(step, 0)["tokens"][:, 0] for step in range(5)])
     assert sorted(found[:10].tolist()) == sorted(found[10:].tolist()) == list(range(10))
@@ -66,7 +71,7 @@ def test_transposition_moves_melodies_and_keeps_rests(scrambled):
     dataset = Dataset("x", 129, Sequences(tokens), Sequences(tokens[:1]), music=True)
     dataset = scramble(dataset, 3) if scrambled else dataset
     data = SequenceData(dataset, TrainingConfig(batch_size=300), transpose=2)
-    data.trainer = SimpleNamespace(global_step=0, world_size=1, global_rank=0)
+    data.trainer = cpu_trainer()
     order = data.train_dataloader()._rows(0, 300)
     moved = dataset.decoded(next(iter(data.train_dataloader()))["tokens"])
     before = tokens[order]
@@ -81,7 +86,7 @@ def test_padding_does_not_limit_transposition():
     tokens = torch.tensor([[60, 64, 0, 0]] * 200)
     padded = Sequences(tokens, torch.tensor([[False, False, True, True]] * 200))
     data = SequenceData(Dataset("x", 129, padded, padded, music=True), TrainingConfig(batch_size=200), transpose=2)
-    data.trainer = SimpleNamespace(global_step=0, world_size=1, global_rank=0)
+    data.trainer = cpu_trainer()
     moved = next(iter(data.train_dataloader()))["tokens"]
     assert set(moved[:, 0].tolist()) == {58, 59, 60, 61, 62}
     assert not moved[:, 2:].any()
