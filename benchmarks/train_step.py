@@ -179,7 +179,7 @@ def floor(config: ModelConfig, num_steps: int | None, rate: float, device: str) 
             value, _ = loss({"tokens": tokens})
         value.backward()
     del model
-    return counter.get_total_flops() / rate * 1e3
+    return float(counter.get_total_flops() / rate * 1e3)
 
 
 def matmul_rate(device: str) -> float:
@@ -187,10 +187,10 @@ def matmul_rate(device: str) -> float:
     size, repeats, clock = (8192, 20, Clock(device)) if device == "cuda" else (1024, 3, Clock(device))
     a = torch.randn(size, size, device=device, dtype=torch.bfloat16)
     for _ in range(3):
-        a @ a  # noqa: B018
+        a @ a
     began = clock.now()
     for _ in range(repeats):
-        a @ a  # noqa: B018
+        a @ a
     return 2 * size**3 * repeats / (clock.now() - began)
 
 

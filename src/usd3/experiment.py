@@ -81,8 +81,8 @@ def fit(
 ) -> Pipeline:
     """Train the recipe's model in a folder of its own; with `resume`, go on from its newest whole checkpoint.
 
-    `callbacks` are further ones of Lightning. Ctrl-C and SIGTERM end the run after the current step with a checkpoint, and
-    then raise KeyboardInterrupt.
+    Ctrl-C and SIGTERM end the run after the current step with a checkpoint, and then raise KeyboardInterrupt.
+    `callbacks` are Lightning's, besides our own.
     """
     folder, main = Path(folder), is_main()
     possible = recipe.training.accelerator != "gpu" or torch.cuda.is_available()
