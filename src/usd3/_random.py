@@ -22,13 +22,17 @@ def seed_of(*numbers: int) -> int:
 
 
 def seed_draws(seed: int, device: torch.device) -> None:
-    """Seed the draws without a generator on the CPU and on one device; `torch.manual_seed` asks every backend."""
+    """Seed the draws without a generator on the CPU and on one device.
+
+    `torch.manual_seed` asks every backend, and notes down the stack for those that are not in use: half a millisecond.
+    """
+    if device.type not in ("cpu", "cuda"):
+        torch.manual_seed(seed)
+        return
+    torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
-        torch.default_generator.manual_seed(seed)
         index = torch.cuda.current_device() if device.index is None else device.index
         torch.cuda.default_generators[index].manual_seed(seed)
-    else:
-        torch.manual_seed(seed)
 
 
 def uniform(shape: Sequence[int], device: torch.device, generator: torch.Generator | None) -> Tensor:
