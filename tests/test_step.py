@@ -1,5 +1,6 @@
 """The whole step is what a loop written by hand does. Graphs are in test_cuda_step.py."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from runs import tiny_recipe, weights_of
 from torch import nn
 
+from usd3 import step as step_module
 from usd3._random import seed_draws
 from usd3.callbacks import Ema
 from usd3.checkpoints import find_checkpoints
@@ -89,6 +91,150 @@ def test_the_surroundings_do_not_change_the_precision():
     with torch.autocast("cpu", torch.bfloat16):
         WholeStep(loss_of, model.parameters(), optimizer)({"x": torch.ones(1, 2)})
     assert seen == [torch.float32]
+
+
+class Stream:
+    def __init__(self, device=None):
+        self.waited_for = []
+
+    def wait_stream(self, other):
+        self.waited_for.append(other)
+
+
+class Generator:
+    """Torch's own of the CPU, with the two methods that only those of a GPU have."""
+
+    def clone_state(self):
+        return torch.get_rng_state()
+
+    def graphsafe_set_state(self, state):
+        torch.set_rng_state(state)
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """Graphs on the CPU: a capture is undone when it ends, and a replay runs the step and overwrites the answers."""
+    made = []
+
+    class Graph:
+        def capture_begin(self, pool):
+            self.step, self.kept = current[0], snapshot(current[0])
+            made.append(self)
+
+        def capture_end(self):
+            for tensor, value in zip(tensors(self.step), self.kept[0]):
+                tensor.copy_(value)
+            torch.set_rng_state(self.kept[1])
+
+        def replay(self):
+            for kept, value in zip(self.step._outputs, self.step._run(self.step._inputs)):
+                kept.copy_(value)
+
+    def tensors(step):
+        states = [value for state in step.optimizer.state.values() for value in state.values()]
+        return [p.data for p in step.weights] + states
+
+    def snapshot(step):
+        return [t.clone() for t in tensors(step)], torch.get_rng_state()
+
+    current = []
+    monkeypatch.setattr(step_module, "_is_gpu", lambda device: True)
+    for name, value in {
+        "CUDAGraph": Graph,
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": lambda stream: nullcontext(),
+        "graph_pool_handle": lambda: (0, 1),
+        "default_generators": {None: Generator()},
+        "synchronize": lambda device: None,
+        "empty_cache": lambda: None,
+        "is_current_stream_capturing": lambda: False,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    return current, made
+
+
+def train(graphs, mode, steps, around=lambda loss, batch: loss(batch)):
+    """Weights after some steps, the losses, and the step."""
+    model, losses = network(), []
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+
+    def plain(batch):
+        loss = model(batch["x"]).square().mean()
+        return loss, loss
+
+    step_of = WholeStep(lambda batch: around(plain, batch), model.parameters(), optimizer, 0.1, graph=mode)
+    graphs[0][:] = [step_of]
+    for step in range(steps):
+        seed_draws(step, CPU)
+        losses.append(step_of({"x": batch(step)})[0].item())
+        scheduler.step()
+        assert all(isinstance(group["lr"], float) and not group["capturable"] for group in optimizer.param_groups)
+    return [p.detach() for p in model.parameters()], losses, step_of
+
+
+def test_a_graph_is_captured_once_and_no_step_is_done_twice(graphs):
+    plain, losses, _ = train(graphs, "never", 7)
+    found, replayed, step_of = train(graphs, "always", 7)
+    assert replayed == losses
+    assert all(torch.equal(a, b) for a, b in zip(plain, found))
+    assert step_of.captured
+    assert len(graphs[1]) == 1
+    with pytest.raises(ValueError, match=r"batch = .* expected the shapes of the first one"):
+        step_of({"x": batch(0)[:2]})
+
+
+def test_a_capture_that_fails_leaves_all_as_it_was(graphs):
+    calls = []
+
+    def refusing(plain, batch):
+        calls.append(1)
+        torch.rand(3)
+        if len(graphs[1]) and len(calls) == 4:
+            raise RuntimeError("operation not permitted when stream is capturing\nand more")
+        return plain(batch)
+
+    def drawing(plain, batch):
+        torch.rand(3)
+        return plain(batch)
+
+    plain, losses, _ = train(graphs, "never", 6, drawing)
+    with pytest.warns(UserWarning, match="capture failed: operation not permitted when stream is capturing$"):
+        found, others, step_of = train(graphs, "auto", 6, refusing)
+    assert others == losses
+    assert all(torch.equal(a, b) for a, b in zip(plain, found))
+    assert not step_of.captured
+    assert len(calls) == 7
+    calls.clear()
+    with pytest.raises(
+        RuntimeError, match=r"cuda_graph = always: expected a step that can be captured .*not permitted"
+    ):
+        train(graphs, "always", 4, refusing)
+
+
+def test_an_optimiser_on_a_gpu_must_be_fused(graphs):
+    model = network()
+    with pytest.raises(ValueError, match="optimizer = AdamW: expected a fused one"):
+        WholeStep(lambda b: None, model.parameters(), torch.optim.AdamW(model.parameters()))
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1, 0.99])
+def test_a_rate_on_the_device_moves_the_averages_as_a_number_does(decay):
+    found = []
+    for as_tensor in (False, True):
+        model, ema = network(), Ema(decay)
+        ema.on_fit_start(None, model)
+        move = ema.hand_over(model)
+        for step in range(1, 20):
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.add_(step / 7)
+            move(torch.tensor(ema.rate(step)) if as_tensor else ema.rate(step))
+        found.append(ema.averages)
+    torch.testing.assert_close(*found)
+    if decay == 0:
+        assert all(torch.equal(a, p) for a, p in zip(ema.averages, model.parameters()))
 
 
 @pytest.mark.parametrize("change", [{}, {"precision": "bf16"}, {"clip": None, "ema": 0.0, "optimizer": "adam"}])

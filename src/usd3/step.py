@@ -55,7 +55,7 @@ class WholeStep:
         self.loss, self.weights, self.optimizer, self.clip = loss, list(weights), optimizer, clip
         self.bf16, self.average, self.device = bf16, average, self.weights[0].device
         groups = optimizer.param_groups
-        self._on_gpu = self.device.type == "cuda"
+        self._on_gpu = _is_gpu(self.device)
         if self._on_gpu:
             require(all(group["fused"] for group in groups), "optimizer", type(optimizer).__name__, "a fused one")
             self._side = torch.cuda.Stream(self.device)
@@ -185,11 +185,15 @@ class WholeStep:
         self._drop_gradient()
 
 
+def _is_gpu(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
 class _Number:
     """A number that a step reads: on a GPU one float32 in its memory, written only when it changes."""
 
     def __init__(self, device: torch.device):
-        self.value: Any = torch.zeros((), device=device) if device.type == "cuda" else 0.0
+        self.value: Any = torch.zeros((), device=device) if _is_gpu(device) else 0.0
         self._last = 0.0
 
     def set(self, value: float) -> None:
