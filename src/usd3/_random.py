@@ -24,7 +24,7 @@ def seed_of(*numbers: int) -> int:
 def seed_draws(seed: int, device: torch.device) -> None:
     """Seed the draws without a generator on the CPU and on one device.
 
-    `torch.manual_seed` asks every backend, and notes down the stack for those that are not in use: half a millisecond.
+    `torch.manual_seed` asks every backend, and formats the stack for each that is not in use, at every step.
     """
     if device.type not in ("cpu", "cuda"):
         torch.manual_seed(seed)

@@ -234,7 +234,7 @@ class TrainingConfig:
         precision: "fp32" or "bf16".
         compile: use torch.compile.
         compile_mode: its mode; "reduce-overhead" and "max-autotune" use CUDA graphs of their own, for the loss alone.
-        cuda_graph: run a whole step as one CUDA graph, which makes small networks several times faster. "auto": where
+        cuda_graph: run a whole step as one CUDA graph, so that small networks need not wait for the host. "auto": where
             one process trains one of our networks on a GPU, with `accumulate` 1, `strategy` auto and no other
             `compile_mode` than "default"; "always": also for a network of your own; "never".
         accelerator: "auto", "cpu" or "gpu".

@@ -1,7 +1,7 @@
 """One optimiser step as one function, which a GPU repeats as one CUDA graph.
 
-A step of a small network has about a thousand short kernels, and a host that starts them one by one is slower than the
-GPU. A graph starts them all at once. What changes from step to step is written to the device before a replay: the
+A step of a small network has many short kernels, and a host that starts them one by one is slower than the GPU. A
+graph starts them all at once. What changes from step to step is written to the device before a replay: the
 batch, the learning rate, the rate of the moving average. Random numbers need no care: a replay begins by writing the
 seed and the offset of torch's CUDA generator to the device, so it draws what plain kernels would draw after the same
 `manual_seed` (torch's CUDAGraph::replay and CUDAGeneratorState::replay_prologue).
@@ -129,8 +129,9 @@ class WholeStep:
         if not self._inputs:
             self._inputs = {name: tensor.to(self.device, copy=True) for name, tensor in batch.items()}
             return
-        seen, kept = ({name: tuple(t.shape) for name, t in tensors.items()} for tensors in (batch, self._inputs))
-        require(seen == kept, "batch", seen, f"the shapes of the first one, {kept}")
+        seen, kept = ({name: tensor.shape for name, tensor in tensors.items()} for tensors in (batch, self._inputs))
+        if seen != kept:
+            require(False, "batch", seen, f"the shapes of the first one, {kept}")
         for name, tensor in self._inputs.items():
             tensor.copy_(batch[name], non_blocking=True)
 
