@@ -2,10 +2,12 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from runs import tiny_recipe, weights_of
 from torch import nn
 
@@ -13,8 +15,9 @@ from usd3 import step as step_module
 from usd3._random import seed_draws
 from usd3.callbacks import Ema
 from usd3.checkpoints import find_checkpoints
-from usd3.config import TrainingConfig
+from usd3.config import DiffusionConfig, ModelConfig, TrainingConfig
 from usd3.experiment import fit
+from usd3.nets import Hollow
 from usd3.step import WholeStep
 from usd3.train import Training
 
@@ -290,6 +293,37 @@ def test_settings_that_allow_no_graph_are_refused_with_always(change, setting):
 def test_an_unknown_choice_is_refused():
     with pytest.raises(ValueError, match=r"training\.cuda_graph = yes: expected one of auto, always, never"):
         TrainingConfig(cuda_graph="yes")
+
+
+@pytest.mark.parametrize(
+    ("net", "change", "mode"),
+    [
+        ("transformer", {}, "auto"),
+        ("film", {"compile": True, "precision": "bf16"}, "auto"),
+        ("transformer", {"cuda_graph": "never"}, "never"),
+        ("transformer", {"accumulate": 2}, "never"),
+        ("transformer", {"compile": True, "compile_mode": "max-autotune"}, "never"),
+        ("torch.nn.Embedding", {}, "never"),
+        ("torch.nn.Embedding", {"cuda_graph": "always"}, "always"),
+    ],
+)
+@pytest.mark.parametrize("hollow", [False, True])
+def test_which_runs_get_a_graph_on_one_gpu(net, change, mode, hollow, monkeypatch):
+    diffusion = DiffusionConfig().build(5)
+    model = (
+        nn.Embedding(5, 5) if "." in net else ModelConfig(net, dim=16, depth=1, heads=2, hollow=False).build(diffusion)
+    )
+    module = Training(Hollow(model, diffusion) if hollow else model, diffusion, TrainingConfig(**change))
+    trainer = SimpleNamespace(strategy=SingleDeviceStrategy("cpu"), world_size=1)
+    monkeypatch.setattr(Training, "trainer", trainer)
+    monkeypatch.setattr(Training, "device", torch.device("cuda"))
+    assert module._graph_mode() == mode
+    trainer.strategy = None
+    if mode == "always":
+        with pytest.raises(ValueError, match=r"training\.cuda_graph = always: expected one process on a GPU"):
+            module._graph_mode()
+    else:
+        assert module._graph_mode() == "never"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
