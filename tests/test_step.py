@@ -309,6 +309,7 @@ def test_an_unknown_choice_is_refused():
 )
 @pytest.mark.parametrize("hollow", [False, True])
 def test_which_runs_get_a_graph_on_one_gpu(net, change, mode, hollow, monkeypatch):
+    monkeypatch.setattr("usd3.train.compiled", lambda function, mode: function)
     diffusion = DiffusionConfig().build(5)
     model = (
         nn.Embedding(5, 5) if "." in net else ModelConfig(net, dim=16, depth=1, heads=2, hollow=False).build(diffusion)
