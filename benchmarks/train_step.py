@@ -3,7 +3,10 @@
     python benchmarks/train_step.py --csv benchmarks/results/train_step.csv
 
 Batch 64 x 256, 129 categories, the paper's small and large networks and ours of the same sizes. The clock runs over
-`--steps` steps after a warm-up, in one process. Rows of one run compare, rows of different machines do not.
+`--steps` steps after a warm-up, in one process. Modes that end in "loop" are a real run, `usd3.experiment.fit`, so that
+they show what its loop costs; the others repeat the same step by themselves. `floor_ms` is the time of the matrix
+products and the attention of a step, forward and backward, at the rate of a large bf16 product on the same
+device. Rows of one run compare, rows of different machines do not.
 """
 
 import argparse
@@ -11,68 +14,184 @@ import csv
 import itertools
 import platform
 import subprocess
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import lightning.pytorch as pl
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import usd3
-from usd3.nets import FilmTransformer, Hollow, Transformer
-from usd3.train import compiled as compile_loss
+from usd3._random import seed_draws
+from usd3.callbacks import Ema
+from usd3.config import DataConfig, DiffusionConfig, ModelConfig, Recipe, TrainingConfig
+from usd3.experiment import fit
+from usd3.step import WholeStep
+from usd3.train import compiled
 
 NETS = {
-    "film small": lambda: FilmTransformer(129),
-    "film large": lambda: FilmTransformer(129, dim=1024, depth=6, heads=16, mlp=4096),
-    "transformer small": lambda: Transformer(129),
-    "transformer large": lambda: Transformer(129, dim=1024, depth=7, heads=16, mlp=4096),
+    "film small": ModelConfig("film", dim=128, depth=6, heads=8, mlp=1024, dropout=0.1),
+    "film large": ModelConfig("film", dim=1024, depth=6, heads=16, mlp=4096, dropout=0.1),
+    "transformer small": ModelConfig(),
+    "transformer large": ModelConfig(dim=1024, depth=7, heads=16, mlp=4096),
 }
 TIMES = {"continuous": None, "discrete": 1000}
-MODES = {"fp32": (False, False), "bf16": (True, False), "bf16 compiled": (True, True)}
+CLASSES, BATCH, LENGTH, PREFIX = 129, 64, 256, 32
 
 
-def measure(
-    net: nn.Module, num_steps: int | None, bf16: bool, compiled: bool, steps: int, device: str
-) -> dict[str, Any]:
-    """Milliseconds and peak memory of a step."""
-    diffusion = usd3.Diffusion(usd3.Uniform(129), usd3.Cosine(), num_steps=num_steps, validate=False)
-    model = Hollow(net, diffusion).to(device)
-    weights = list(model.parameters())
-    averages = [p.detach().clone() for p in weights]
-    optimizer = torch.optim.AdamW(weights, lr=1e-4, fused=device == "cuda")
-    x_0 = torch.randint(129, (64, 256), device=device)
-    given = (torch.arange(256, device=device) < 32).expand(64, -1)
+class Mode(NamedTuple):
+    """How a step is run."""
 
-    def loss() -> torch.Tensor:
-        return diffusion.loss(model, x_0, "usd3", given=given, stratified=True).loss
+    bf16: bool = True
+    compile: bool = False
+    graph: bool = False
+    loop: bool = False
 
-    run = compile_loss(loss) if compiled else loss
 
-    def step() -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=bf16):
-            value = run()
-        value.backward()
-        nn.utils.clip_grad_norm_(weights, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        torch._foreach_lerp_(averages, [p.detach() for p in weights], 1e-3)
+MODES = {
+    "fp32": Mode(bf16=False),
+    "bf16": Mode(),
+    "bf16 compiled": Mode(compile=True),
+    "bf16 graph": Mode(graph=True),
+    "bf16 compiled graph": Mode(compile=True, graph=True),
+    "bf16 loop": Mode(loop=True),
+    "bf16 compiled loop": Mode(compile=True, loop=True),
+    "bf16 graph loop": Mode(graph=True, loop=True),
+    "bf16 compiled graph loop": Mode(compile=True, graph=True, loop=True),
+}
 
-    def wait() -> None:
-        if device == "cuda":
+
+class Clock:
+    """Milliseconds of a step and peak memory between two moments at which the device has nothing left to do."""
+
+    def __init__(self, device: str):
+        self.device = device
+
+    def now(self) -> float:
+        """The time, when all is done."""
+        if self.device == "cuda":
             torch.cuda.synchronize()
+        return time.perf_counter()
 
-    for _ in range(max(3, steps // 5)):
-        step()
-    wait()
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    began = time.perf_counter()
-    for _ in range(steps):
-        step()
-    wait()
-    peak = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else float("nan")
-    return {"ms": round((time.perf_counter() - began) / steps * 1e3, 2), "peak_gib": round(peak, 2)}
+    def start(self) -> None:
+        """After the warm-up."""
+        if self.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        self.began = self.now()
+
+    def stop(self, steps: int) -> dict[str, Any]:
+        """After so many steps."""
+        ms = (self.now() - self.began) / steps * 1e3
+        peak = torch.cuda.max_memory_allocated() / 2**30 if self.device == "cuda" else float("nan")
+        return {"ms": round(ms, 3), "peak_gib": round(peak, 2)}
+
+
+class LoopClock(pl.Callback):
+    """The clock in a run of Lightning."""
+
+    def __init__(self, clock: Clock, warm_up: int, steps: int):
+        self.clock, self.warm_up, self.steps = clock, warm_up, steps
+        self.found: dict[str, Any] = {}
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Start after the warm-up, stop at the end."""
+        if trainer.global_step == self.warm_up:
+            self.clock.start()
+        elif trainer.global_step == self.warm_up + self.steps:
+            self.found = self.clock.stop(self.steps)
+
+
+def parts(config: ModelConfig, num_steps: int | None, device: str) -> tuple[nn.Module, Callable[..., Any]]:
+    """The network, and its loss of a batch as `WholeStep` takes it."""
+    diffusion = DiffusionConfig(num_steps=num_steps).build(CLASSES)
+    diffusion.validate = False
+    model = config.build(diffusion).to(device)
+    given = (torch.arange(LENGTH, device=device) < PREFIX).expand(BATCH, -1)
+
+    def loss(batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        out = diffusion.loss(model, batch["tokens"].long(), given=given, stratified=True)
+        return out.loss, out.vlb
+
+    return model, loss
+
+
+def time_alone(config: ModelConfig, num_steps: int | None, mode: Mode, steps: int, device: str) -> dict[str, Any]:
+    """The step by itself, on one batch."""
+    model, loss = parts(config, num_steps, device)
+    ema, clock = Ema(0.999), Clock(device)
+    ema.on_fit_start(None, model)  # type: ignore[arg-type]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
+    step = WholeStep(
+        compiled(loss) if mode.compile else loss,
+        model.parameters(),
+        optimizer,
+        clip=1.0,
+        bf16=mode.bf16,
+        average=ema.hand_over(model),
+        graph="always" if mode.graph else "never",
+    )
+    batch = {"tokens": torch.randint(CLASSES, (BATCH, LENGTH), dtype=torch.uint8, device=device)}
+    warm_up = max(5, steps // 5)
+    for number in range(warm_up + steps):
+        if number == warm_up:
+            clock.start()
+        seed_draws(number, torch.device(device))
+        step(batch, ema.rate(number))
+    return clock.stop(steps)
+
+
+def time_loop(config: ModelConfig, num_steps: int | None, mode: Mode, steps: int, device: str) -> dict[str, Any]:
+    """The step in a real run, on random objects."""
+    warm_up = max(20, steps // 5)
+    clock = LoopClock(Clock(device), warm_up, steps)
+    training = TrainingConfig(
+        steps=warm_up + steps,
+        batch_size=BATCH,
+        given="prefix",
+        prefix=PREFIX,
+        precision="bf16" if mode.bf16 else "fp32",
+        compile=mode.compile,
+        cuda_graph="always" if mode.graph else "never",
+        devices=1,
+        validate_every=0,
+        checkpoint_every=warm_up + steps,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        rows = np.random.default_rng(0).integers(CLASSES, size=(4096, LENGTH), dtype=np.uint8)
+        np.savez(Path(folder) / "data.npz", train=rows, test=rows[:64])
+        data = DataConfig("array", str(Path(folder) / "data.npz"), num_classes=CLASSES)
+        recipe = Recipe(data, DiffusionConfig(num_steps=num_steps), config, training)
+        fit(recipe, Path(folder) / "run", progress=False, callbacks=[clock])
+    return clock.found
+
+
+def floor(config: ModelConfig, num_steps: int | None, rate: float, device: str) -> float:
+    """Milliseconds of the arithmetic of a step at so many floating-point operations a second."""
+    model, loss = parts(config, num_steps, device)
+    tokens = torch.zeros(BATCH, LENGTH, dtype=torch.uint8, device=device)
+    with FlopCounterMode(display=False) as counter:
+        with torch.autocast(device, torch.bfloat16):
+            value, _ = loss({"tokens": tokens})
+        value.backward()
+    del model
+    return float(counter.get_total_flops() / rate * 1e3)
+
+
+def matmul_rate(device: str) -> float:
+    """Floating-point operations a second of a large bf16 product."""
+    size, repeats, clock = (8192, 20, Clock(device)) if device == "cuda" else (1024, 3, Clock(device))
+    a = torch.randn(size, size, device=device, dtype=torch.bfloat16)
+    for _ in range(3):
+        a @ a
+    began = clock.now()
+    for _ in range(repeats):
+        a @ a
+    return 2 * size**3 * repeats / (clock.now() - began)
 
 
 def main() -> None:
@@ -81,28 +200,40 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100, help="steps to time")
     parser.add_argument("--nets", nargs="*", default=list(NETS), choices=list(NETS), help="which networks")
     parser.add_argument("--times", nargs="*", default=list(TIMES), choices=list(TIMES), help="which kinds of time")
-    parser.add_argument("--modes", nargs="*", default=list(MODES), choices=list(MODES), help="which precisions")
+    parser.add_argument("--modes", nargs="*", default=list(MODES), choices=list(MODES), help="which ways to run it")
     parser.add_argument("--csv", type=Path, help="write the rows here too")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     machine = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()} CPU"
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     shared = {"machine": machine, "torch": torch.__version__, "usd3": usd3.__version__, "commit": commit}
+    rate = matmul_rate(device)
+    print(f"bf16 matrix products: {rate / 1e12:.3g} TFLOP/s", flush=True)
     rows: list[dict[str, Any]] = []
-    for name, kind, mode in itertools.product(options.nets, options.times, options.modes):
-        torch.manual_seed(0)
-        torch._dynamo.reset()
-        net = NETS[name]()
-        size = sum(p.numel() for p in net.parameters())
-        found = measure(net, TIMES[kind], *MODES[mode], options.steps, device)
-        rows.append({"net": name, "parameters": size, "time": kind, "mode": mode} | found | shared)
-        print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key not in shared), flush=True)
-        if options.csv:
-            options.csv.parent.mkdir(parents=True, exist_ok=True)
-            with open(options.csv, "w", newline="") as file:
-                writer = csv.DictWriter(file, list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
+    for name, kind in itertools.product(options.nets, options.times):
+        config, num_steps = NETS[name], TIMES[kind]
+        size = sum(p.numel() for p in parts(config, num_steps, "cpu")[0].parameters())
+        least = {"floor_ms": round(floor(config, num_steps, rate, device), 3)}
+        for mode in options.modes:
+            if MODES[mode].graph and device == "cpu":
+                continue
+            torch.manual_seed(0)
+            torch._dynamo.reset()
+            measure = time_loop if MODES[mode].loop else time_alone
+            found = measure(config, num_steps, MODES[mode], options.steps, device)
+            rows.append({"net": name, "parameters": size, "time": kind, "mode": mode} | found | least | shared)
+            print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key not in shared), flush=True)
+            if options.csv:
+                write(options.csv, rows)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """The rows so far."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 if __name__ == "__main__":

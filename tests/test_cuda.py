@@ -124,7 +124,11 @@ def test_bad_categories_are_refused_before_they_reach_an_index():
     assert torch.ones(3, device="cuda").sum() == 3  # the device is still alive
 
 
-@pytest.mark.parametrize("change", [{}, {"compile": True}, {"strategy": "fsdp"}], ids=["plain", "compiled", "fsdp"])
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"compile": True}, {"cuda_graph": "never"}, {"accumulate": 2}, {"strategy": "fsdp"}],
+    ids=["graph", "compiled graph", "plain", "parts", "fsdp"],
+)
 def test_a_run_on_the_gpu_resumes_exactly(tmp_path, change):
     """In a process of its own, as fsdp starts a process group."""
     recipe = tiny_recipe(tmp_path, accelerator="gpu", devices=1, precision="bf16", **change)

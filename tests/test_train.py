@@ -8,11 +8,12 @@ import torch
 
 import usd3
 from usd3._random import seed_of
+from usd3.batches import Batches, home_of, transposer
 from usd3.callbacks import Ema
 from usd3.conditioning import draw_given, prefix_given, region_given
 from usd3.config import TrainingConfig
 from usd3.data import Dataset, Sequences, scramble
-from usd3.train import Batches, SequenceData, Training
+from usd3.train import SequenceData, Training
 
 
 def rows(count: int = 10) -> Sequences:
@@ -21,6 +22,11 @@ def rows(count: int = 10) -> Sequences:
 
 def batches(first_step: int = 0, batch_size: int = 4, parts: int = 1, rank: int = 0, world: int = 1, seed: int = 0):
     return Batches(rows(), batch_size, seed, lambda: first_step, parts, rank, world)
+
+
+def cpu_trainer():
+    strategy = SimpleNamespace(root_device=torch.device("cpu"))
+    return SimpleNamespace(global_step=0, world_size=1, global_rank=0, strategy=strategy)
 
 
 def test_every_pass_takes_each_object_once_in_another_order():
@@ -66,7 +72,7 @@ def test_transposition_moves_melodies_and_keeps_rests(scrambled):
     dataset = Dataset("x", 129, Sequences(tokens), Sequences(tokens[:1]), music=True)
     dataset = scramble(dataset, 3) if scrambled else dataset
     data = SequenceData(dataset, TrainingConfig(batch_size=300), transpose=2)
-    data.trainer = SimpleNamespace(global_step=0, world_size=1, global_rank=0)
+    data.trainer = cpu_trainer()
     order = data.train_dataloader()._rows(0, 300)
     moved = dataset.decoded(next(iter(data.train_dataloader()))["tokens"])
     before = tokens[order]
@@ -81,10 +87,42 @@ def test_padding_does_not_limit_transposition():
     tokens = torch.tensor([[60, 64, 0, 0]] * 200)
     padded = Sequences(tokens, torch.tensor([[False, False, True, True]] * 200))
     data = SequenceData(Dataset("x", 129, padded, padded, music=True), TrainingConfig(batch_size=200), transpose=2)
-    data.trainer = SimpleNamespace(global_step=0, world_size=1, global_rank=0)
+    data.trainer = cpu_trainer()
     moved = next(iter(data.train_dataloader()))["tokens"]
     assert set(moved[:, 0].tolist()) == {58, 59, 60, 61, 62}
     assert not moved[:, 2:].any()
+
+
+@pytest.mark.parametrize("scrambled", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_batches_are_those_of_a_plain_index(scrambled, padded):
+    """Tables and objects that lie on a device give what the dataset itself says."""
+    tokens = torch.randint(129, (50, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    rows = Sequences(tokens, torch.arange(6).expand(50, 6) > 3 if padded else None)
+    dataset = Dataset("x", 129, rows, rows, music=True)
+    dataset = scramble(dataset, 3) if scrambled else dataset
+    made = Batches(dataset.train, 20, 5, lambda: 0, 2, 0, 1, transposer(dataset, 4, "cpu"), device="cpu")
+    order = torch.cat(
+        [torch.randperm(50, generator=torch.Generator().manual_seed(seed_of(5, number))) for number in range(4)]
+    )
+    for step, part in [(0, 0), (2, 0), (2, 1), (4, 1), (9, 1), (7, 0)]:
+        chosen = order[20 * step + 10 * part :][:10]
+        found = made.batch(step, part)
+        original = dataset.decoded(dataset.train.tokens[chosen].long())
+        sounding = original < 128
+        if padded:
+            assert torch.equal(found["pad"], rows.pad[chosen])
+            sounding &= ~rows.pad[chosen]
+        generator = torch.Generator().manual_seed(seed_of(5, step, part, 1))
+        shift = torch.randint(-4, 5, (10,), generator=generator)
+        low, high = torch.where(sounding, original, 127).amin(1), torch.where(sounding, original, 0).amax(1)
+        moved = original + shift.maximum(-low).minimum(127 - high)[:, None]
+        assert torch.equal(found["tokens"], dataset.encoded(torch.where(sounding, moved, original)))
+        assert ("pad" in found) == padded
+
+
+def test_objects_stay_on_the_cpu_where_there_is_no_gpu():
+    assert home_of(rows(), torch.device("cpu")) == torch.device("cpu")
 
 
 def test_masks_of_training_are_of_every_kind():

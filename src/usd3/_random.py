@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["categorical", "invert_cdf", "seed_of", "uniform"]
+__all__ = ["categorical", "invert_cdf", "seed_draws", "seed_of", "uniform"]
 
 _BELOW_ONE = 1 - 2.0**-53
 
@@ -19,6 +19,20 @@ def seed_of(*numbers: int) -> int:
     """One well-mixed 63-bit seed from several numbers."""
     digest = hashlib.blake2b(",".join(map(str, numbers)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
+
+
+def seed_draws(seed: int, device: torch.device) -> None:
+    """Seed the draws without a generator on the CPU and on one device.
+
+    `torch.manual_seed` asks every backend, and formats the stack for each that is not in use, at every step.
+    """
+    if device.type not in ("cpu", "cuda"):
+        torch.manual_seed(seed)
+        return
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        torch.cuda.default_generators[index].manual_seed(seed)
 
 
 def uniform(shape: Sequence[int], device: torch.device, generator: torch.Generator | None) -> Tensor:

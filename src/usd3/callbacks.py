@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +25,30 @@ class Ema(pl.Callback):
     def __init__(self, decay: float):
         self.decay, self.averages = decay, list[Tensor]()
         self._step = 0
+        self._handed_over = False
+
+    def rate(self, step: int) -> float:
+        """How far the averages move towards the weights in the step with this number, the first being 1."""
+        return 1 - min(self.decay, (1 + step) / (10 + step))
+
+    def hand_over(self, module: nn.Module) -> Callable[[float | Tensor], None]:
+        """A function that moves the averages at a rate; from now on the caller does that, after each step.
+
+        A rate on the device is read there, so that a CUDA graph can hold the function.
+        """
+        weights, self._handed_over = _shards(module), True
+
+        def move(rate: float | Tensor) -> None:
+            if not isinstance(rate, Tensor):
+                torch._foreach_lerp_(self.averages, weights, rate)
+            elif self.decay == 0:
+                torch._foreach_copy_(self.averages, weights)
+            else:
+                gaps = torch._foreach_sub(weights, self.averages)
+                torch._foreach_mul_(gaps, rate)
+                torch._foreach_add_(self.averages, gaps)
+
+        return move
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Start from the weights as they are, unless a checkpoint has brought the averages."""
@@ -33,7 +57,7 @@ class Ema(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """The steps that are behind us moved the averages already."""
-        self._step = trainer.global_step
+        self._step, self._handed_over = trainer.global_step, False
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -41,8 +65,8 @@ class Ema(pl.Callback):
         """Move the averages, once for each optimiser step."""
         if trainer.global_step > self._step:
             self._step = trainer.global_step
-            decay = min(self.decay, (1 + self._step) / (10 + self._step))
-            torch._foreach_lerp_(self.averages, _shards(module), 1 - decay)
+            if not self._handed_over:
+                torch._foreach_lerp_(self.averages, _shards(module), self.rate(self._step))
 
     @contextmanager
     def averaged(self, module: pl.LightningModule) -> Iterator[None]:

@@ -238,7 +238,10 @@ class TrainingConfig:
         ema: decay of the moving average of the weights, ramped up as (1 + n) / (10 + n); 0: no average.
         precision: "fp32" or "bf16".
         compile: use torch.compile.
-        compile_mode: its mode; "reduce-overhead" uses CUDA graphs, which help small networks.
+        compile_mode: its mode; "reduce-overhead" and "max-autotune" use CUDA graphs of their own, for the loss alone.
+        cuda_graph: run a whole step as one CUDA graph, so that small networks need not wait for the host. "auto": where
+            one process trains one of our networks on a GPU, with `accumulate` 1, `strategy` auto and no other
+            `compile_mode` than "default"; "always": also for a network of your own; "never".
         accelerator: "auto", "cpu" or "gpu".
         devices: how many; "auto": all GPUs, or one process on the CPU.
         nodes: number of machines.
@@ -269,6 +272,7 @@ class TrainingConfig:
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
     compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
+    cuda_graph: Literal["auto", "always", "never"] = "auto"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     devices: int | Literal["auto"] = "auto"
     nodes: int = 1
@@ -291,6 +295,24 @@ class TrainingConfig:
         as_number(self.lr, "training.lr", 0)
         as_number(self.ema, "training.ema", 0, 1, closed=True)
         as_number(self.weight_decay, "training.weight_decay", 0, closed=True)
+        kinds = ("auto", "always", "never")
+        require(self.cuda_graph in kinds, "training.cuda_graph", self.cuda_graph, f"one of {', '.join(kinds)}")
+        for reason in self.graph_hindrances if self.cuda_graph == "always" else ():
+            require(False, "training.cuda_graph", self.cuda_graph, f"auto or never with {reason}")
+
+    @property
+    def graph_hindrances(self) -> list[str]:
+        """The settings with which a step cannot be one CUDA graph."""
+        own_graphs = self.compile and self.compile_mode != "default"
+        found = {
+            f"training.accelerator {self.accelerator}": self.accelerator == "cpu",
+            f"training.accumulate {self.accumulate}": self.accumulate > 1,
+            f"training.strategy {self.strategy}": self.strategy != "auto",
+            f"training.devices {self.devices}": self.devices not in (1, "auto"),
+            f"training.nodes {self.nodes}": self.nodes > 1,
+            f"training.compile_mode {self.compile_mode}": own_graphs,
+        }
+        return [setting for setting, hinders in found.items() if hinders]
 
     def learning_rate(self, step: int) -> float:
         """The learning rate at a step, as a part of the peak."""

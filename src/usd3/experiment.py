@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -71,10 +72,17 @@ def _prefix(config: TrainingConfig, length: int) -> int:
     return config.prefix if config.given == "prefix" else min(config.prefix, length // 2)
 
 
-def fit(recipe: Recipe, folder: Path | str, resume: bool = False, progress: bool = True) -> Pipeline:
+def fit(
+    recipe: Recipe,
+    folder: Path | str,
+    resume: bool = False,
+    progress: bool = True,
+    callbacks: Sequence[pl.Callback] = (),
+) -> Pipeline:
     """Train the recipe's model in a folder of its own; with `resume`, go on from its newest whole checkpoint.
 
     Ctrl-C and SIGTERM end the run after the current step with a checkpoint, and then raise KeyboardInterrupt.
+    `callbacks` are Lightning's, besides our own.
     """
     folder, main = Path(folder), is_main()
     possible = recipe.training.accelerator != "gpu" or torch.cuda.is_available()
@@ -94,7 +102,8 @@ def fit(recipe: Recipe, folder: Path | str, resume: bool = False, progress: bool
     data = SequenceData(dataset, recipe.training, recipe.seed, recipe.data.transpose)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning.*")
-        trainer = _trainer(recipe.training, folder, pipeline.config, progress)
+        further = [*callbacks, TrainingProgress()] if progress else [*callbacks]
+        trainer = _trainer(recipe.training, folder, pipeline.config, further)
         trainer.fit(module, data, ckpt_path=start, weights_only=True)
     if trainer.is_global_zero:
         _plot(folder)
@@ -134,10 +143,10 @@ def _newest_whole(folder: Path) -> Path | None:
     return None
 
 
-def _trainer(config: TrainingConfig, folder: Path, pipeline: PipelineConfig, progress: bool) -> pl.Trainer:
+def _trainer(config: TrainingConfig, folder: Path, pipeline: PipelineConfig, further: list[pl.Callback]) -> pl.Trainer:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     table, ema = CSVLogger(folder, name="logs", flush_logs_every_n_steps=1), Ema(config.ema)
-    callbacks: list[pl.Callback] = [ema, Checkpoints(folder, config, ema, pipeline), StopOnSignal()]
+    callbacks = [ema, Checkpoints(folder, config, ema, pipeline), StopOnSignal(), *further]
     return pl.Trainer(
         default_root_dir=folder,
         max_steps=config.steps,
@@ -149,7 +158,7 @@ def _trainer(config: TrainingConfig, folder: Path, pipeline: PipelineConfig, pro
         num_nodes=config.nodes,
         strategy=_strategy(config),
         logger=[table, TensorBoardLogger(folder, name="logs", version=table.version)],
-        callbacks=[*callbacks, TrainingProgress()] if progress else callbacks,
+        callbacks=callbacks,
         plugins=[AtomicCheckpointIO()],
         val_check_interval=config.validate_every * config.accumulate if config.validate_every else None,
         check_val_every_n_epoch=None,

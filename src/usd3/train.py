@@ -5,80 +5,31 @@ was stopped goes on exactly as if it had not been, and two processes do what one
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 import torch._inductor.config
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from usd3._checks import require
-from usd3._random import seed_of
+from usd3._random import seed_draws, seed_of
+from usd3.batches import Batches, home_of, transposer
+from usd3.callbacks import Ema
 from usd3.conditioning import draw_given
-from usd3.config import TrainingConfig
-from usd3.data import Dataset, Sequences
+from usd3.config import NETS, TrainingConfig
+from usd3.data import Dataset
 from usd3.diffusion import Diffusion
+from usd3.nets import Hollow
 from usd3.process import free_elements
+from usd3.step import Batch, GraphMode, WholeStep
 
 __all__ = ["SequenceData", "Training", "compiled"]
-
-
-class Batches:
-    """The batches of a run from some step on, without end: dicts with tokens, pad, step and part.
-
-    Objects are taken in a random order, a new one for each pass. A batch is divided into `parts`, and this process
-    takes those with index rank, rank + world, ...
-    """
-
-    def __init__(
-        self,
-        rows: Sequences,
-        batch_size: int,
-        seed: int,
-        first_step: Callable[[], int],
-        parts: int,
-        rank: int,
-        world: int,
-        transpose: Callable[[Tensor, Tensor | None, torch.Generator], Tensor] | None = None,
-    ):
-        require(batch_size % parts == 0, "training.batch_size", batch_size, f"a multiple of {parts}, its parts")
-        self.rows, self.batch_size, self.seed, self.first_step = rows, batch_size, seed, first_step
-        self.parts, self.rank, self.world, self.transpose = parts, rank, world, transpose
-        self._orders: dict[int, Tensor] = {}
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        step = self.first_step()
-        while True:
-            for part in range(self.rank, self.parts, self.world):
-                yield self.batch(step, part)
-            step += 1
-
-    def batch(self, step: int, part: int) -> dict[str, Any]:
-        """One part of the batch of a step."""
-        size = self.batch_size // self.parts
-        first = step * self.batch_size + part * size
-        chosen = self._rows(first, first + size)
-        tokens, pad = self.rows.tokens[chosen], None if self.rows.pad is None else self.rows.pad[chosen]
-        if self.transpose is not None:
-            tokens = self.transpose(tokens, pad, torch.Generator().manual_seed(seed_of(self.seed, step, part, 1)))
-        batch = {"tokens": tokens, "step": step, "part": part}
-        return batch if pad is None else batch | {"pad": pad}
-
-    def _rows(self, first: int, last: int) -> Tensor:
-        """Rows first..last-1 of the endless sequence of passes, each pass in an order of its own."""
-        passes = range(first // len(self.rows), (last - 1) // len(self.rows) + 1)
-        start = passes.start * len(self.rows)
-        return torch.cat([self._order(number) for number in passes])[first - start : last - start]
-
-    def _order(self, number: int) -> Tensor:
-        if number not in self._orders:
-            generator = torch.Generator().manual_seed(seed_of(self.seed, number))
-            self._orders = {number: torch.randperm(len(self.rows), generator=generator)}
-        return self._orders[number]
 
 
 class SequenceData(pl.LightningDataModule):
@@ -92,6 +43,7 @@ class SequenceData(pl.LightningDataModule):
         """Batches from the step the trainer has reached."""
         trainer = self.trainer
         assert trainer is not None
+        home = home_of(self.dataset.train, trainer.strategy.root_device)
         return Batches(
             self.dataset.train,
             self.config.batch_size,
@@ -100,7 +52,8 @@ class SequenceData(pl.LightningDataModule):
             parts=self.config.accumulate * trainer.world_size,
             rank=trainer.global_rank,
             world=trainer.world_size,
-            transpose=_transposer(self.dataset, self.transpose) if self.transpose else None,
+            transpose=transposer(self.dataset, self.transpose, home) if self.transpose else None,
+            device=home,
         )
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
@@ -114,38 +67,35 @@ class SequenceData(pl.LightningDataModule):
         return DataLoader(batches, batch_size=None)
 
 
-def _transposer(dataset: Dataset, most: int) -> Callable[[Tensor, Tensor | None, torch.Generator], Tensor]:
-    """Move each melody by -most..most semitones, as far as its pitches allow; rests stay."""
-
-    def transpose(tokens: Tensor, pad: Tensor | None, generator: torch.Generator) -> Tensor:
-        original = dataset.decoded(tokens.long())
-        sounding = (original < 128) if pad is None else (original < 128) & ~pad
-        low = torch.where(sounding, original, 127).amin(1)
-        high = torch.where(sounding, original, 0).amax(1)
-        shift = torch.randint(-most, most + 1, (len(tokens),), generator=generator)
-        shift = torch.minimum(torch.maximum(shift, -low), 127 - high)
-        return dataset.encoded(torch.where(sounding, original + shift[:, None], original))
-
-    return transpose
-
-
 class Training(pl.LightningModule):
-    """One network, one diffusion, one objective."""
+    """One network, one diffusion, one objective.
+
+    Where one process trains without accumulation, `training_step` is the whole optimiser step, so that a GPU can run
+    it as one CUDA graph; what Lightning would do with the loss is then done. Otherwise Lightning does it.
+    """
 
     def __init__(self, model: nn.Module, diffusion: Diffusion, config: TrainingConfig, seed: int = 0):
         super().__init__()
         self.model, self.diffusion, self.config, self.seed = model, diffusion, config, seed
         self._loss = compiled(self._eager_loss, config.compile_mode) if config.compile else self._eager_loss
+        self._whole: WholeStep | None = None
+        self._ema: Ema | None = None
         self._recent: list[Tensor] = []
         self.latest: dict[str, float] = {}
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of one part of a batch; its draws depend on (seed, step, part) alone."""
-        torch.manual_seed(seed_of(self.seed, batch["step"], batch["part"]))
-        x_0, pad = batch["tokens"].long(), batch.get("pad")
-        loss, shown = self._loss(x_0, pad)
+        seed_draws(seed_of(self.seed, batch["step"], batch["part"]), self.device)
+        tensors: Batch = {name: batch[name] for name in ("tokens", "pad") if name in batch}
+        if self._whole is None:
+            loss, shown = self._batch_loss(tensors)
+        else:
+            loss, shown = self._whole(tensors, 1.0 if self._ema is None else self._ema.rate(self.global_step + 1))
         self._recent.append(shown.clone())  # a CUDA graph writes the next step's to the same place
         return loss
+
+    def _batch_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        return self._loss(batch["tokens"].long(), batch.get("pad"))
 
     def _eager_loss(self, x_0: Tensor, pad: Tensor | None) -> tuple[Tensor, Tensor]:
         """The loss, and what the log shows of it: the loss per free element, and the bound in bits per element."""
@@ -164,6 +114,64 @@ class Training(pl.LightningModule):
             group["weight_decay"], group["betas"] = wanted["weight_decay"], self.config.betas
             group["initial_lr"] = self.config.lr
             group["lr"] = self.config.lr * self.config.learning_rate(self.global_step)
+            group |= {"fused": self._fused, "foreach": None, "capturable": False}
+        for weight, state in optimizer.state.items():  # a fused optimiser counts its steps on the device
+            state["step"] = state["step"].to(weight.device if self._fused else "cpu")
+        self._begin(optimizer)
+
+    @property
+    def _fused(self) -> bool | None:
+        """Whether the optimiser is fused; elsewhere than on a GPU torch decides how it runs."""
+        return True if next(self.model.parameters()).device.type == "cuda" else None
+
+    def _begin(self, optimizer: Any) -> None:
+        """Take the whole step over from Lightning where that is possible."""
+        mode = self._graph_mode()
+        if self.config.accumulate == 1 and isinstance(self.trainer.strategy, SingleDeviceStrategy):
+            callbacks: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
+            self._ema = next((callback for callback in callbacks if isinstance(callback, Ema)), None)
+            self._whole = WholeStep(
+                self._batch_loss,
+                self.model.parameters(),
+                optimizer,
+                clip=self.config.clip,
+                bf16=self.config.precision == "bf16",
+                average=None if self._ema is None else self._ema.hand_over(self),
+                graph=mode,
+            )
+
+    def _graph_mode(self) -> GraphMode:
+        """Whether a step becomes a CUDA graph: what the configuration says, as far as this trainer allows it."""
+        single = isinstance(self.trainer.strategy, SingleDeviceStrategy) and self.device.type == "cuda"
+        if self.config.cuda_graph == "always":
+            seen = f"{self.trainer.world_size} on {self.device.type}"
+            require(single, "training.cuda_graph", "always", f"one process on a GPU, found {seen}; auto decides itself")
+            return "always"
+        net = self.model.module if isinstance(self.model, Hollow) else self.model
+        possible = single and type(net) in NETS.values() and not self.config.graph_hindrances
+        return "auto" if possible and self.config.cuda_graph == "auto" else "never"
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Nothing where the step is done."""
+        if self._whole is None:
+            super().backward(loss, *args, **kwargs)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
+        """Nothing where the step is done."""
+        if self._whole is None:
+            super().optimizer_zero_grad(epoch, batch_idx, optimizer)
+
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+        """Call `training_step` alone where that is the whole step."""
+        if self._whole is None:
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        else:
+            optimizer_closure()
+
+    def on_train_end(self) -> None:
+        """Give back the memory of the graph."""
+        self._whole = None
+        self.zero_grad(set_to_none=True)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Every `log_every` steps, write the mean since the last row; a loss that is no number ends the run."""
@@ -226,7 +234,7 @@ class Training(pl.LightningModule):
         """Adam or AdamW; matrices decay, vectors do not."""
         config = self.config
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
-        optimizer = kind(self._groups(), lr=config.lr, betas=config.betas)
+        optimizer = kind(self._groups(), lr=config.lr, betas=config.betas, fused=self._fused)
         scheduler = LambdaLR(optimizer, config.learning_rate)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
