@@ -82,8 +82,7 @@ def _choose(weights, target):
     """
     n: tl.constexpr = weights.shape[0]
     index = tl.arange(0, n)
-    before = index[None, :] <= index[:, None]
-    upto = tl.sum(tl.where(before, weights[None, :], 0.0), 1)  # n is small, and tl.cumsum fails for some layouts
+    upto = tl.cumsum(weights, 0)
     chosen = tl.sum((upto <= target).to(tl.int32), 0)
     chosen = tl.minimum(chosen, tl.max(tl.where(weights > 0, index, 0), 0))
     weight = tl.sum(tl.where(index == chosen, weights, 0.0), 0)
