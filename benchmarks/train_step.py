@@ -150,7 +150,7 @@ def time_loop(config: ModelConfig, num_steps: int | None, mode: Mode, steps: int
     warm_up = max(20, steps // 5)
     clock = LoopClock(Clock(device), warm_up, steps)
     training = TrainingConfig(
-        steps=warm_up + steps,
+        steps=warm_up + steps + 1,  # the last one writes the checkpoint, after the clock has stopped
         batch_size=BATCH,
         given="prefix",
         prefix=PREFIX,
@@ -159,7 +159,7 @@ def time_loop(config: ModelConfig, num_steps: int | None, mode: Mode, steps: int
         cuda_graph="always" if mode.graph else "never",
         devices=1,
         validate_every=0,
-        checkpoint_every=warm_up + steps,
+        checkpoint_every=warm_up + steps + 1,
     )
     with tempfile.TemporaryDirectory() as folder:
         rows = np.random.default_rng(0).integers(CLASSES, size=(4096, LENGTH), dtype=np.uint8)

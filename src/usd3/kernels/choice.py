@@ -1,6 +1,5 @@
 """Which implementation of the hot path runs: the choice is automatic and can be forced."""
 
-import functools
 import importlib.util
 import os
 
@@ -25,11 +24,19 @@ def chosen(impl: str, device: torch.device) -> str:
     return impl
 
 
-@functools.cache
 def triton_runs_on(kind: str) -> bool:
     """Whether Triton kernels run on this kind of device: a GPU, or the CPU with Triton's interpreter."""
+    if kind not in _FOUND:
+        _FOUND[kind] = _triton_runs_on(kind)
+    return _FOUND[kind]
+
+
+def _triton_runs_on(kind: str) -> bool:
     if importlib.util.find_spec("triton") is None:
         return False
     if kind == "cpu":
         return os.environ.get("TRITON_INTERPRET") == "1"
     return kind == "cuda" and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (7, 0)
+
+
+_FOUND: dict[str, bool] = {}  # torch.compile does not like functools.cache

@@ -55,12 +55,14 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
 
 def tile(K: int) -> dict[str, Any]:
     """How the work is cut for this size."""
-    block = min(triton.next_power_of_2(K), 4096)
+    block = min(triton.next_power_of_2(K), 2048)
+    while triton.cdiv(K, block) > 128:
+        block *= 2
     return {
         "BLOCK": block,
         "BLOCKS": triton.next_power_of_2(triton.cdiv(K, block)),
-        "PART": min(block, 16 if block <= 256 else 32 if block <= 1024 else 64),
-        "num_warps": max(1, min(8, block // 256)),
+        "PART": min(block, 16 if block <= 256 else 64),
+        "num_warps": max(1, min(8, block // 512)),
     }
 
 
@@ -146,7 +148,7 @@ def _kernel(
     if BLOCKS == 1:
         l = _others(logits, tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
         top = tl.maximum(top, tl.max(l, 0))
-        e = tl.exp2(l * LOG2_E - top * LOG2_E)
+        e = tl.exp2((l - top) * LOG2_E)
         sums = e
         others = tl.sum(e, 0).to(tl.float64)
     else:
@@ -155,7 +157,7 @@ def _kernel(
         for start in range(0, K, BLOCK):
             l = _others(logits, start + tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
             higher = tl.maximum(top, tl.max(l, 0))
-            block = tl.sum(tl.exp2(l * LOG2_E - higher * LOG2_E), 0)
+            block = tl.sum(tl.exp2((l - higher) * LOG2_E), 0)
             sums = tl.where(index * BLOCK == start, block, sums * tl.exp2((top - higher) * LOG2_E))
             top = higher
         others = tl.sum(sums.to(tl.float64), 0)
@@ -191,7 +193,7 @@ def _kernel(
         if BLOCKS > 1:
             part, share = _choose(sums.to(tl.float64), v * others)
             l_block = _others(logits, part * BLOCK + tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
-            in_block = tl.exp2(l_block * LOG2_E - top * LOG2_E)
+            in_block = tl.exp2((l_block - top) * LOG2_E)
         else:
             in_block = e
         if PART < BLOCK:
@@ -199,7 +201,7 @@ def _kernel(
             chosen, share = _choose(parts, share * tl.sum(parts, 0))
             part = part * (BLOCK // PART) + chosen
         l_part = _others(logits, part * PART + tl.arange(0, PART), x, mask, read, K, KIND, FLOAT)
-        within = tl.exp2(l_part * LOG2_E - top * LOG2_E).to(tl.float64)
+        within = tl.exp2((l_part - top) * LOG2_E).to(tl.float64)
         chosen, share = _choose(within, share * tl.sum(within, 0))
         new = part * PART + chosen
     if total != total and clean == 0:

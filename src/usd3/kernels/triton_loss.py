@@ -66,8 +66,8 @@ def tile(K: int) -> dict[str, Any]:
     """How a row is cut: measured on an H200, see benchmarks/."""
     block = triton.next_power_of_2(K)
     if block <= 16384:
-        return {"BLOCK": block, "LOOP": False, "num_warps": max(1, min(16, block // 512))}
-    return {"BLOCK": 4096, "LOOP": True, "num_warps": 8}
+        return {"BLOCK": block, "LOOP": False, "num_warps": max(1, min(16, block // 2048))}
+    return {"BLOCK": 8192, "LOOP": True, "num_warps": 32}
 
 
 @triton.jit
@@ -116,33 +116,32 @@ def _ratio(e, a, g, v_0, m, KIND: tl.constexpr):
 
 
 @triton.jit
-def _sums(
+def _cells(
     e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND: tl.constexpr, L2: tl.constexpr, K: tl.constexpr
 ):
-    """Sums over the other categories: m cell, m slope, e slope, e where m = 0. With uniform noise the first two lack m.
+    """What is summed over the other categories: m cell, m slope, e slope, e where m = 0 (uniform noise: without m).
 
     For l2, with d = f - shift m: d d, d f, d m.
     """
     m = 1.0
-    value, m_slope, e_slope, dead = 0.0, 0.0, 0.0, 0.0
-    d_d, d_f, d_m = 0.0, 0.0, 0.0
+    nothing = tl.zeros_like(e)
+    value, m_slope, e_slope, dead, d_d, d_f, d_m = nothing, nothing, nothing, nothing, nothing, nothing, nothing
     if KIND == TABLE:
         m = tl.load(table + z, mask=is_other, other=0.0).to(e.dtype)
-        dead = tl.sum(tl.where(m > 0, 0.0, e), 0)
+        dead = tl.where(m > 0, 0.0, e)
     if KIND != ABSORBING:
         u, v = _ratio(e, a, g, v_0, m, KIND)
         counts = is_other & (m > 0) if KIND == TABLE else is_other
-        cell = tl.where(counts, _bregman(u, fast_log2(v) * _LN_2), 0.0)
-        slope = tl.where(counts, u * fast_reciprocal(v), 0.0)
+        value = tl.where(counts, _bregman(u, fast_log2(v) * _LN_2), 0.0)
+        m_slope = tl.where(counts, u * fast_reciprocal(v), 0.0)
+        e_slope = m_slope * e
         if KIND == TABLE:
-            value, m_slope, e_slope = tl.sum(cell * m, 0), tl.sum(slope * m, 0), tl.sum(slope * e, 0) + dead
-        else:
-            value, m_slope, e_slope = tl.sum(cell, 0), tl.sum(slope, 0), tl.sum(slope * e, 0)
+            value, m_slope, e_slope = value * m, m_slope * m, e_slope + dead
     if L2:
         m_z = m if KIND == TABLE else uniform
         f = e * inverse
         d = tl.where(is_other, f - shift * m_z, 0.0)
-        d_d, d_f, d_m = tl.sum(d * d, 0), tl.sum(d * f, 0), tl.sum(d * m_z, 0)
+        d_d, d_f, d_m = d * d, d * f, d * m_z
     return value, m_slope, e_slope, dead, d_d, d_f, d_m
 
 
@@ -238,20 +237,28 @@ def _kernel(
         top = l_0
     else:
         top = tl.maximum(l_x, l_0)
-    others = tl.zeros([], FLOAT)
-    if LOOP:
+    if LOOP:  # no reduction and no barrier in the loop; where a logit is 80 above both of these, once more
+        parts = tl.zeros([BLOCK], FLOAT)
         for start in range(0, K, BLOCK):
             z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
-            higher = tl.maximum(top, tl.max(l, 0))
-            others = others * tl.exp2((top - higher) * LOG2_E)
-            others += tl.sum(tl.exp2(l * LOG2_E - higher * LOG2_E), 0)
-            top = higher
+            parts += tl.exp2((l - top) * LOG2_E)
+        others = tl.sum(parts, 0)
+        if (others < 1e30) == 0:
+            highest = tl.zeros([BLOCK], FLOAT) - float("inf")
+            for start in range(0, K, BLOCK):
+                z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
+                highest = tl.maximum(highest, l)
+            top = tl.maximum(top, tl.max(highest, 0))
+            parts = tl.zeros([BLOCK], FLOAT)
+            for start in range(0, K, BLOCK):
+                z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
+                parts += tl.exp2((l - top) * LOG2_E)
+            others = tl.sum(parts, 0)
     else:
         z, l, is_other = _others(logits, 0, x, x_0, mask, K, KIND, BLOCK, FLOAT)
         top = tl.maximum(top, tl.max(l, 0))
-        e = tl.exp2(l * LOG2_E - top * LOG2_E)
+        e = tl.exp2((l - top) * LOG2_E)
         others = tl.sum(e, 0)
-    high = top * LOG2_E
 
     # numbers of the row: sums of positive numbers throughout
     same = x == x_0
@@ -295,22 +302,24 @@ def _kernel(
         uniform = tl.zeros([], FLOAT)
     phi = tl.minimum(N * r / tl.maximum(A, 1e-37), 1.0)
     shift = phi * gap
-    value, m_slope, e_slope, dead = tl.zeros([], FLOAT), tl.zeros([], FLOAT), tl.zeros([], FLOAT), tl.zeros([], FLOAT)
-    d_d, d_f, d_m = tl.zeros([], FLOAT), tl.zeros([], FLOAT), tl.zeros([], FLOAT)
     if LOOP:
+        nothing = tl.zeros([BLOCK], FLOAT)
+        c_0, c_1, c_2, c_3, c_4, c_5, c_6 = nothing, nothing, nothing, nothing, nothing, nothing, nothing
         if KIND != ABSORBING or L2:
             for start in range(0, K, BLOCK):
                 z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
-                e = tl.exp2(l * LOG2_E - high)
-                s_0, s_1, s_2, s_3, s_4, s_5, s_6 = _sums(
+                e = tl.exp2((l - top) * LOG2_E)
+                n_0, n_1, n_2, n_3, n_4, n_5, n_6 = _cells(
                     e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, K
                 )
-                value, m_slope, e_slope, dead = value + s_0, m_slope + s_1, e_slope + s_2, dead + s_3
-                d_d, d_f, d_m = d_d + s_4, d_f + s_5, d_m + s_6
+                c_0, c_1, c_2, c_3 = c_0 + n_0, c_1 + n_1, c_2 + n_2, c_3 + n_3
+                c_4, c_5, c_6 = c_4 + n_4, c_5 + n_5, c_6 + n_6
     else:
-        value, m_slope, e_slope, dead, d_d, d_f, d_m = _sums(
+        c_0, c_1, c_2, c_3, c_4, c_5, c_6 = _cells(
             e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, K
         )
+    value, m_slope, e_slope, dead = tl.sum(c_0, 0), tl.sum(c_1, 0), tl.sum(c_2, 0), tl.sum(c_3, 0)
+    d_d, d_f, d_m = tl.sum(c_4, 0), tl.sum(c_5, 0), tl.sum(c_6, 0)
     if KIND == ABSORBING:
         value, f_slope, m_slope = A * f_others, f_others, tl.zeros([], FLOAT)
     else:
@@ -380,7 +389,7 @@ def _kernel(
         if LOOP:
             for start in range(0, K, BLOCK):
                 z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
-                e = tl.exp2(l * LOG2_E - high)
+                e = tl.exp2((l - top) * LOG2_E)
                 _store(
                     gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform, steep, level,
                     bend, unit, KIND, L2, K,
