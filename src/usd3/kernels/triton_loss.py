@@ -96,14 +96,34 @@ def _log_1_plus(y):
 
 
 @triton.jit
+def _log_share(part, rest, log_part, total):
+    """log(part / total), total = part + rest: right where the part is nearly all, and -1e30 where there is nothing."""
+    most = part > rest
+    log_f = tl.where(most, -_log_1_plus(rest / tl.where(most, part, 1.0)), log_part - tl.log(total))
+    return tl.where(log_f < -1e30, -1e30, log_f)  # NaN stays NaN
+
+
+@triton.jit
 def _others(logits, start, x, x_0, mask, K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, FLOAT: tl.constexpr):
-    """A part of a row of logits, -inf at x, at x_0, at the mask and beyond K."""
+    """A part of a row of logits, -inf at x, at x_0, at the mask and beyond K; its categories; which are others.
+
+    `special` says whether some are not. Most parts of a long row have no such category and need no selection.
+    """
     z = start + tl.arange(0, BLOCK)
-    l = tl.load(logits + z, mask=z < K, other=-float("inf")).to(FLOAT)
-    is_other = (z != x) & (z != x_0)
+    is_other = (z < K) & (z != x) & (z != x_0)
     if KIND == ABSORBING:
         is_other = is_other & (z != mask)
-    return z, tl.where(is_other, l, -float("inf")), is_other & (z < K)
+    if start + BLOCK <= K:
+        l = tl.load(logits + z).to(FLOAT)
+        special = ((x >= start) & (x < start + BLOCK)) | ((x_0 >= start) & (x_0 < start + BLOCK))
+        if KIND == ABSORBING:
+            special = special | ((mask >= start) & (mask < start + BLOCK))
+    else:
+        l = tl.load(logits + z, mask=z < K, other=-float("inf")).to(FLOAT)
+        special = x == x
+    if special or not LOOP:
+        l = tl.where(is_other, l, -float("inf"))
+    return z, l, is_other, special
 
 
 @triton.jit
@@ -117,7 +137,20 @@ def _ratio(e, a, g, v_0, m, KIND: tl.constexpr):
 
 @triton.jit
 def _cells(
-    e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND: tl.constexpr, L2: tl.constexpr, K: tl.constexpr
+    e,
+    z,
+    is_other,
+    special,
+    table,
+    a,
+    g,
+    v_0,
+    inverse,
+    shift,
+    uniform,
+    KIND: tl.constexpr,
+    L2: tl.constexpr,
+    K: tl.constexpr,
 ):
     """What is summed over the other categories: m cell, m slope, e slope, e where m = 0 (uniform noise: without m).
 
@@ -131,9 +164,11 @@ def _cells(
         dead = tl.where(m > 0, 0.0, e)
     if KIND != ABSORBING:
         u, v = _ratio(e, a, g, v_0, m, KIND)
-        counts = is_other & (m > 0) if KIND == TABLE else is_other
-        value = tl.where(counts, _bregman(u, fast_log2(v) * _LN_2), 0.0)
-        m_slope = tl.where(counts, u * fast_reciprocal(v), 0.0)
+        value, m_slope = _bregman(u, fast_log2(v) * _LN_2), u * fast_reciprocal(v)
+        if KIND == TABLE:
+            value, m_slope = tl.where(m > 0, value, 0.0), tl.where(m > 0, m_slope, 0.0)
+        if special:
+            value, m_slope = tl.where(is_other, value, 0.0), tl.where(is_other, m_slope, 0.0)
         e_slope = m_slope * e
         if KIND == TABLE:
             value, m_slope, e_slope = value * m, m_slope * m, e_slope + dead
@@ -147,8 +182,8 @@ def _cells(
 
 @triton.jit
 def _store(
-    gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform, steep, level, bend, unit,
-    KIND: tl.constexpr, L2: tl.constexpr, K: tl.constexpr,
+    gradient, e, z, is_other, special, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
+    steep, level, bend, unit, KIND: tl.constexpr, L2: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     """f (dL/df - G_x - E) of the other categories, and the entries at x and x_0."""
     m = 1.0
@@ -162,12 +197,15 @@ def _store(
         if KIND == TABLE:
             slope = tl.where(m > 0, slope, unit)
         inner = steep * slope + level
-    f = e * inverse
     if L2:
         m_z = m if KIND == TABLE else uniform
-        inner += bend * (f - shift * m_z)
-    out = tl.where(z == x, g_x, tl.where(z == x_0, g_0, f * inner))
-    tl.store(gradient + z, out.to(gradient.dtype.element_ty), mask=z < K)
+        inner += bend * (e * inverse - shift * m_z)
+    out = e * inner
+    if special:
+        out = tl.where(z == x, g_x, tl.where(z == x_0, g_0, out))
+        tl.store(gradient + z, out.to(gradient.dtype.element_ty), mask=z < K)
+    else:
+        tl.store(gradient + z, out.to(gradient.dtype.element_ty))
 
 
 @triton.jit
@@ -240,22 +278,22 @@ def _kernel(
     if LOOP:  # no reduction and no barrier in the loop; where a logit is 80 above both of these, once more
         parts = tl.zeros([BLOCK], FLOAT)
         for start in range(0, K, BLOCK):
-            z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
+            z, l, is_other, special = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, LOOP, FLOAT)
             parts += tl.exp2((l - top) * LOG2_E)
         others = tl.sum(parts, 0)
         if (others < 1e30) == 0:
             highest = tl.zeros([BLOCK], FLOAT) - float("inf")
             for start in range(0, K, BLOCK):
-                z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
+                z, l, is_other, special = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, LOOP, FLOAT)
                 highest = tl.maximum(highest, l)
             top = tl.maximum(top, tl.max(highest, 0))
             parts = tl.zeros([BLOCK], FLOAT)
             for start in range(0, K, BLOCK):
-                z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
+                z, l, is_other, special = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, LOOP, FLOAT)
                 parts += tl.exp2((l - top) * LOG2_E)
             others = tl.sum(parts, 0)
     else:
-        z, l, is_other = _others(logits, 0, x, x_0, mask, K, KIND, BLOCK, FLOAT)
+        z, l, is_other, _ = _others(logits, 0, x, x_0, mask, K, KIND, BLOCK, LOOP, FLOAT)
         top = tl.maximum(top, tl.max(l, 0))
         e = tl.exp2((l - top) * LOG2_E)
         others = tl.sum(e, 0)
@@ -274,8 +312,8 @@ def _kernel(
         others / total,
         (others + e_x) / total,
     )
-    log_f_0 = l_0 - top - tl.log(total)
-    log_f_x = tl.where(e_x > rest, -_log_1_plus(rest / tl.where(e_x > rest, e_x, 1.0)), l_x - top - tl.log(total))
+    log_f_0 = _log_share(e_0, others + e_x, l_0 - top, total)
+    log_f_x = _log_share(e_x, rest, l_x - top, total)
     ce = -tl.where(same, log_f_x, log_f_0)
     A = tl.load(coefficients + of).to(FLOAT)
     N = tl.load(coefficients + B + of).to(FLOAT)
@@ -307,16 +345,16 @@ def _kernel(
         c_0, c_1, c_2, c_3, c_4, c_5, c_6 = nothing, nothing, nothing, nothing, nothing, nothing, nothing
         if KIND != ABSORBING or L2:
             for start in range(0, K, BLOCK):
-                z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
+                z, l, is_other, special = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, LOOP, FLOAT)
                 e = tl.exp2((l - top) * LOG2_E)
                 n_0, n_1, n_2, n_3, n_4, n_5, n_6 = _cells(
-                    e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, K
+                    e, z, is_other, special, table, a, g, v_0, inverse, shift, uniform, KIND, L2, K
                 )
                 c_0, c_1, c_2, c_3 = c_0 + n_0, c_1 + n_1, c_2 + n_2, c_3 + n_3
                 c_4, c_5, c_6 = c_4 + n_4, c_5 + n_5, c_6 + n_6
     else:
         c_0, c_1, c_2, c_3, c_4, c_5, c_6 = _cells(
-            e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, K
+            e, z, is_other, True, table, a, g, v_0, inverse, shift, uniform, KIND, L2, K
         )
     value, m_slope, e_slope, dead = tl.sum(c_0, 0), tl.sum(c_1, 0), tl.sum(c_2, 0), tl.sum(c_3, 0)
     d_d, d_f, d_m = tl.sum(c_4, 0), tl.sum(c_5, 0), tl.sum(c_6, 0)
@@ -382,22 +420,22 @@ def _kernel(
         E += G_0
         g_0 = G_0 - f_0 * (G_x + E) - w_ce * not_f_0
         g_x = not_f_x * G_x - f_x * E + w_ce * gap
-        level, steep = w_ce - G_x - E, w_vlb * A
+        level, steep, bend = (w_ce - G_x - E) * inverse, w_vlb * A * inverse, bend * inverse  # e times these is f times
         unit = tl.where(live, 1.0, 0.0).to(FLOAT)  # the slope where m = 0; a row that is not live has it in its level
         if KIND != ABSORBING:
             level += (1 - unit) * steep
         if LOOP:
             for start in range(0, K, BLOCK):
-                z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
+                z, l, is_other, special = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, LOOP, FLOAT)
                 e = tl.exp2((l - top) * LOG2_E)
                 _store(
-                    gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform, steep, level,
-                    bend, unit, KIND, L2, K,
+                    gradient, e, z, is_other, special, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
+                    steep, level, bend, unit, KIND, L2, K,
                 )  # fmt: skip
         else:
             _store(
-                gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform, steep, level,
-                bend, unit, KIND, L2, K,
+                gradient, e, z, is_other, True, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
+                steep, level, bend, unit, KIND, L2, K,
             )  # fmt: skip
 
 
