@@ -1,10 +1,16 @@
+import importlib.util
+import os
+
 import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-import usd3
+if not torch.cuda.is_available():  # Triton's kernels run in its interpreter; it looks once, when it is imported
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import usd3  # noqa: E402
 
 torch.set_num_threads(1)  # the tensors are tiny: more threads only wait for each other
 
@@ -30,6 +36,52 @@ def noise(request):
     """(noise, m of each element as NumPy rows)."""
     make, rows = NOISES[request.param]
     return make(), rows
+
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+NEEDS_TRITON = (
+    pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed"),
+    # NumPy computes the lanes that the kernel leaves out, too
+    pytest.mark.filterwarnings("ignore:(invalid value|divide by zero|overflow) encountered in:RuntimeWarning"),
+)
+TRITON = pytest.param("triton", marks=NEEDS_TRITON)
+FUSED = ("chunked", TRITON)
+IMPLEMENTATIONS = ("eager", *FUSED)
+
+
+def device_of(impl):
+    """Triton's kernels are tested on the GPU where there is one, everything else on the CPU."""
+    return torch.device("cuda" if impl == "triton" and torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def impl(request, monkeypatch):
+    return many_rows(request.param, monkeypatch)
+
+
+@pytest.fixture(params=FUSED)
+def fused(request, monkeypatch):
+    return many_rows(request.param, monkeypatch)
+
+
+def many_rows(impl, monkeypatch):
+    """The interpreter needs 40 ms for each program of a kernel: there, and only there, one works on more rows."""
+    if impl == "triton" and not torch.cuda.is_available():
+        for kernel in ("triton_loss", "triton_draw"):
+            retile(monkeypatch, kernel, ROWS=64)
+    return impl
+
+
+def retile(monkeypatch, kernel, **changes):
+    """Cut the work of a Triton kernel in another way: `changes` are numbers, or functions of the size K."""
+    module = importlib.import_module(f"usd3.kernels.{kernel}")
+    before = module.tile
+
+    def tile(*args):
+        K = args[0] if len(args) == 1 else args[1]
+        return before(*args) | {name: v(K) if callable(v) else v for name, v in changes.items()}
+
+    monkeypatch.setattr(module, "tile", tile)
 
 
 @pytest.fixture
