@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_iter
 if not torch.cuda.is_available():  # Triton's kernels run in its interpreter; it looks once, when it is imported
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-import usd3  # noqa: E402
+import usd3
 
 torch.set_num_threads(1)  # the tensors are tiny: more threads only wait for each other
 

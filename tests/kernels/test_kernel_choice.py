@@ -27,7 +27,7 @@ def step(impl):
 
 
 def test_only_known_names_are_taken():
-    with pytest.raises(ValueError, match="^impl = fast: expected one of auto, eager, chunked, triton$"):
+    with pytest.raises(ValueError, match=r"^impl = fast: expected one of auto, eager, chunked, triton$"):
         usd3.Diffusion(usd3.Uniform(3), usd3.Linear(), impl="fast")
     for impl in IMPLEMENTATIONS:
         assert usd3.Diffusion(usd3.Uniform(3), usd3.Linear(), impl=impl).impl == impl
@@ -69,7 +69,7 @@ def test_triton_is_refused_in_one_line_where_it_cannot_run(monkeypatch):
         lambda: d.sample(lambda x, t: logits, (1, 2), 2),
     ):
         with pytest.raises(
-            ValueError, match="^impl = triton: expected auto, eager or chunked: Triton does not run on cpu$"
+            ValueError, match=r"^impl = triton: expected auto, eager or chunked: Triton does not run on cpu$"
         ):
             call()
 

@@ -42,9 +42,9 @@ def by_linear(d, x_0, x_t, t, inputs, at_x=None, **options):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    """Five rows at once: chunks that end in the middle of an object."""
+    """Ten rows at once: chunks that end in the middle of an object."""
     for device in ("cpu", "cuda"):
-        monkeypatch.setitem(projection.CELLS_AT_ONCE, device, 5 * K + 2)
+        monkeypatch.setitem(projection.CELLS_AT_ONCE, device, 10 * K + 2)
 
 
 @pytest.mark.parametrize("name", WIDE)
@@ -175,7 +175,7 @@ def test_shapes_that_do_not_fit_are_refused():
 def test_a_projection_of_another_shape_is_refused_by_loss_from_logits(impl, shape):
     d, x = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), impl=impl), torch.zeros(2, 4, dtype=torch.long)
     logits = usd3.Projection(torch.zeros(*shape[:-1], H), torch.zeros(shape[-1], H))
-    with pytest.raises(ValueError, match="logits.shape"):
+    with pytest.raises(ValueError, match=r"logits.shape = .* expected \(2, 4, 9\)"):
         d.loss_from_logits(logits, x, x, 0.5)
 
 
