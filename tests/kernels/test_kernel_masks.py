@@ -135,6 +135,16 @@ def test_one_category_may_be_left(impl, name, num_steps):
         assert torch.equal(d.draw(only, x_t, t, 0), torch.where(d.noise.at(x_t) > 0, x_0, x_t))
 
 
+@pytest.mark.parametrize("name", ["uniform", "absorbing", "per_element_zeros"])
+@pytest.mark.parametrize("num_steps", [10, None])
+def test_a_truth_that_is_excluded_costs_much_but_not_everything(impl, name, num_steps):
+    d, x_0, x_t, t, logits = case(impl, name, num_steps=num_steps, dtype=torch.float32)
+    seen, gradient = loss_and_gradient(d, logits.scatter(-1, x_0[..., None], -torch.inf), x_t, x_0, t)
+    assert seen.isfinite().all()
+    assert seen[2] > 1e20
+    assert gradient.isfinite().all()
+
+
 @pytest.mark.parametrize("name", NOISES)
 @pytest.mark.parametrize("num_steps", [10, None])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
