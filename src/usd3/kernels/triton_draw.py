@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from usd3.kernels.problem import Leap
-from usd3.kernels.triton_loss import ABSORBING, TABLE, UNIFORM
+from usd3.kernels.triton_loss import ABSORBING, LOG2_E, TABLE, UNIFORM
 
 __all__ = ["draw_rows"]
 
@@ -26,10 +26,9 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
     out = torch.empty(R, dtype=torch.float64 if u is None else torch.int64, device=logits.device)
     if R == 0:
         return out
-    settings = tile(K)
     kind = ABSORBING if p.mask >= 0 else UNIFORM if p.m_x is None else TABLE
     B = p.coefficients.shape[1]
-    _kernel[(triton.cdiv(R, settings["ROWS"]),)](
+    _kernel[(R,)](
         logits,
         p.x,
         p.x if p.m_x is None else p.m_x,
@@ -49,7 +48,7 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
         MASS_ONLY=u is None,
         FLOAT=tl.float64 if logits.dtype == torch.float64 else tl.float32,
         K=K,
-        **settings,
+        **tile(K),
     )
     return out
 
@@ -58,7 +57,6 @@ def tile(K: int) -> dict[str, Any]:
     """How the work is cut for this size."""
     block = min(triton.next_power_of_2(K), 4096)
     return {
-        "ROWS": 1,
         "BLOCK": block,
         "BLOCKS": triton.next_power_of_2(triton.cdiv(K, block)),
         "PART": min(block, 16 if block <= 256 else 32 if block <= 1024 else 64),
@@ -67,41 +65,28 @@ def tile(K: int) -> dict[str, Any]:
 
 
 @triton.jit
-def _others(
-    logits,
-    row,
-    z,
-    x,
-    needed,
-    stride,
-    mask,
-    K: tl.constexpr,
-    KIND: tl.constexpr,
-    FLOAT: tl.constexpr,
-):
-    """Logits at categories z (rows, n), -inf at x, at the mask and beyond K."""
-    inside = (z < K) & needed[:, None] & (z != x[:, None])
+def _others(logits, z, x, mask, read, K: tl.constexpr, KIND: tl.constexpr, FLOAT: tl.constexpr):
+    """Logits at categories z, -inf at x, at the mask and beyond K."""
+    l = tl.load(logits + z, mask=(z < K) & read, other=-float("inf")).to(FLOAT)
+    is_other = z != x
     if KIND == ABSORBING:
-        inside = inside & (z != mask)
-    return tl.load(logits + row.to(tl.int64)[:, None] * stride + z, mask=inside, other=-float("inf")).to(FLOAT)
+        is_other = is_other & (z != mask)
+    return tl.where(is_other, l, -float("inf"))
 
 
 @triton.jit
 def _choose(weights, target):
-    """The index at which the running sum of weights (rows, n) first exceeds target, and what is left of target there.
+    """The index at which the running sum of weights (n,) first exceeds target, and what is left of target there.
 
     What is left is a share of that weight, in [0, 1).
     """
-    n: tl.constexpr = weights.shape[1]
-    index = tl.arange(0, n)[None, :]
-    before = tl.arange(0, n)[None, None, :] <= tl.arange(0, n)[None, :, None]
-    upto = tl.sum(tl.where(before, weights[:, None, :], 0.0), 2)  # n is small, and tl.cumsum fails for some layouts
-    chosen = tl.sum((upto <= target[:, None]).to(tl.int32), 1)
-    last = tl.max(tl.where(weights > 0, index, 0), 1)
-    chosen = tl.minimum(chosen, last)
-    here = index == chosen[:, None]
-    weight = tl.sum(tl.where(here, weights, 0.0), 1)
-    below = tl.sum(tl.where(here, upto - weights, 0.0), 1)
+    n: tl.constexpr = weights.shape[0]
+    index = tl.arange(0, n)
+    upto = tl.cumsum(weights, 0)
+    chosen = tl.sum((upto <= target).to(tl.int32), 0)
+    chosen = tl.minimum(chosen, tl.max(tl.where(weights > 0, index, 0), 0))
+    weight = tl.sum(tl.where(index == chosen, weights, 0.0), 0)
+    below = tl.sum(tl.where(index < chosen, weights, 0.0), 0)
     share = (target - below) / tl.where(weight > 0, weight, 1.0)
     return chosen, tl.minimum(tl.maximum(share, 0.0), _BELOW_ONE)
 
@@ -127,99 +112,96 @@ def _kernel(
     MASS_ONLY: tl.constexpr,
     FLOAT: tl.constexpr,
     K: tl.constexpr,
-    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCKS: tl.constexpr,
     PART: tl.constexpr,
 ):
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inside = row < R
-    x = tl.load(xs + row, mask=inside, other=0).to(tl.int32)
+    row = tl.program_id(0)
+    x = tl.load(xs + row).to(tl.int32)
+    if FREE:
+        if tl.load(free + row) == 0:
+            if MASS_ONLY:
+                tl.store(out + row, 0.0)
+            else:
+                tl.store(out + row, x.to(tl.int64))
+            return
     of = row // D
-    alpha_bar = tl.load(coefficients + 3 * B + of, mask=inside, other=1.0)
-    lost = tl.load(coefficients + 4 * B + of, mask=inside, other=0.0)
+    alpha_bar = tl.load(coefficients + 3 * B + of)
+    lost = tl.load(coefficients + 4 * B + of)
     if KIND == UNIFORM:
-        m_x = 1 / (tl.zeros_like(lost) + K)  # a constant 1/K would be rounded to float32
+        m_x = 1 / (tl.zeros([], tl.float64) + K)  # a constant 1/K would be rounded to float32
     elif KIND == ABSORBING:
         m_x = tl.where(x == mask, 1.0, 0.0).to(tl.float64)
     else:
-        m_x = tl.load(m_xs + row, mask=inside, other=0.0)
-    active = inside
-    if FREE:
-        active = active & (tl.load(free + row, mask=inside, other=0) != 0)
-    believed = active & (m_x > 0)  # elsewhere f = e_x
+        m_x = tl.load(m_xs + row)
+    logits += row.to(tl.int64) * stride
+    clean = m_x == 0  # then f = e_x, and the logits are not read
+    read = clean == 0
 
     # one pass: the sum of each block, relative to the largest logit so far
-    l_x = tl.load(logits + row.to(tl.int64) * stride + x, mask=believed, other=-float("inf")).to(FLOAT)
+    l_x = tl.load(logits + x, mask=read, other=0.0).to(FLOAT)
     if KIND == ABSORBING:
-        l_x = tl.zeros_like(l_x) - float("inf")
+        l_x = tl.zeros([], FLOAT) - float("inf")
     top = tl.maximum(l_x, -1e30)
     if BLOCKS == 1:
-        z = tl.arange(0, BLOCK)[None, :]
-        l = _others(logits, row, z, x, believed, stride, mask, K, KIND, FLOAT)
-        top = tl.maximum(top, tl.max(l, 1))
-        e = tl.exp(l - top[:, None])
-        sums = tl.sum(e, 1)[:, None]
+        l = _others(logits, tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
+        top = tl.maximum(top, tl.max(l, 0))
+        e = tl.exp2(l * LOG2_E - top * LOG2_E)
+        sums = e
+        others = tl.sum(e, 0).to(tl.float64)
     else:
-        number = tl.arange(0, BLOCKS)[None, :]
-        sums = tl.zeros([ROWS, BLOCKS], FLOAT)
-        for i in range((K + BLOCK - 1) // BLOCK):
-            z = i * BLOCK + tl.arange(0, BLOCK)[None, :]
-            l = _others(logits, row, z, x, believed, stride, mask, K, KIND, FLOAT)
-            higher = tl.maximum(top, tl.max(l, 1))
-            block = tl.sum(tl.exp(l - higher[:, None]), 1)
-            sums = tl.where(number == i, block[:, None], sums * tl.exp(top - higher)[:, None])
+        index = tl.arange(0, BLOCKS)
+        sums = tl.zeros([BLOCKS], FLOAT)
+        for start in range(0, K, BLOCK):
+            l = _others(logits, start + tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
+            higher = tl.maximum(top, tl.max(l, 0))
+            block = tl.sum(tl.exp2(l * LOG2_E - higher * LOG2_E), 0)
+            sums = tl.where(index * BLOCK == start, block, sums * tl.exp2((top - higher) * LOG2_E))
             top = higher
-    exact = sums.to(tl.float64)
-    others, e_x = tl.sum(exact, 1), tl.exp(l_x.to(tl.float64) - top.to(tl.float64))
+        others = tl.sum(sums.to(tl.float64), 0)
+    e_x = tl.exp2((l_x - top) * LOG2_E).to(tl.float64)
 
     # the branch
-    total = tl.where(believed, others + e_x, 1.0)
-    f_x, not_f_x = tl.where(believed, e_x / total, 1.0), tl.where(believed, others / total, 0.0)
-    q = tl.where(m_x > 0, lost * m_x / tl.where(m_x > 0, alpha_bar + lost * m_x, 1.0), 0.0)
-    noised = not_f_x + q * f_x
-    to_f = tl.load(coefficients + of, mask=inside, other=0.0) * not_f_x
-    to_m = tl.load(coefficients + B + of, mask=inside, other=0.0) * noised
-    to_m = (to_m + tl.load(coefficients + 2 * B + of, mask=inside, other=0.0)) * (1 - m_x)
+    total = others + e_x
+    f_x, not_f_x = tl.where(clean, 1.0, e_x / total), tl.where(clean, 0.0, others / total)
+    q = tl.where(clean, 0.0, lost * m_x / tl.where(clean, 1.0, alpha_bar + lost * m_x))
+    to_f = tl.load(coefficients + of) * not_f_x
+    to_m = tl.load(coefficients + B + of) * (not_f_x + q * f_x)
+    to_m = (to_m + tl.load(coefficients + 2 * B + of)) * (1 - m_x)
     mass = to_m + to_f
     if DAMPED:
         damp = tl.exp(-mass)
-        to_m, to_f = to_m * damp, to_f * damp
-        mass = mass * damp
+        to_m, to_f, mass = to_m * damp, to_f * damp, mass * damp
     if MASS_ONLY:
-        tl.store(out + row, mass, mask=inside)
-    else:
-        u = tl.load(us + row, mask=inside, other=0.0) * tl.maximum(mass, 1.0)
-        v = tl.minimum(tl.load(us + R + row, mask=inside, other=0.0), _BELOW_ONE)
-        goes_to_m = active & (u < to_m)
-        goes_to_f = active & (u >= to_m) & (u < to_m + to_f)
-
-        # the category: nothing to do where no row of this program jumps to f
-        drawn = x
-        if tl.max(goes_to_f.to(tl.int32), 0) > 0:
-            part, share = tl.zeros_like(x), v
-            if BLOCKS > 1:
-                part, share = _choose(exact, v * others)
-                at = part[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-                in_block = tl.exp(_others(logits, row, at, x, goes_to_f, stride, mask, K, KIND, FLOAT) - top[:, None])
-            else:
-                in_block = e
-            if PART < BLOCK:
-                parts = tl.sum(tl.reshape(in_block, [ROWS, BLOCK // PART, PART]), 2).to(tl.float64)
-                chosen, share = _choose(parts, share * tl.sum(parts, 1))
-                part = part * (BLOCK // PART) + chosen
-            place = part[:, None] * PART + tl.arange(0, PART)[None, :]
-            l_part = _others(logits, row, place, x, goes_to_f, stride, mask, K, KIND, FLOAT)
-            within = tl.exp(l_part - top[:, None]).to(tl.float64)
-            chosen, share = _choose(within, share * tl.sum(within, 1))
-            drawn = part * PART + chosen
+        tl.store(out + row, mass)
+        return
+    u = tl.load(us + row) * tl.maximum(mass, 1.0)
+    v = tl.minimum(tl.load(us + R + row), _BELOW_ONE)
+    new = x
+    if u < to_m:
         if KIND == UNIFORM:
             new = (v * (K - 1)).to(tl.int32)
             new = tl.minimum(new + (new >= x).to(tl.int32), K - 1)
         elif KIND == ABSORBING:
-            new = tl.zeros_like(x) + mask
+            new = mask
         else:
-            new = tl.load(noisy + row, mask=goes_to_m, other=0).to(tl.int32)
-        new = tl.where(goes_to_m, new, tl.where(goes_to_f, drawn, x))
-        new = tl.where(active & (total != total), -1, new)
-        tl.store(out + row, new.to(tl.int64), mask=inside)
+            new = tl.load(noisy + row).to(tl.int32)
+    elif u < to_m + to_f:
+        part, share = 0, v
+        if BLOCKS > 1:
+            part, share = _choose(sums.to(tl.float64), v * others)
+            l_block = _others(logits, part * BLOCK + tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
+            in_block = tl.exp2(l_block * LOG2_E - top * LOG2_E)
+        else:
+            in_block = e
+        if PART < BLOCK:
+            parts = tl.sum(tl.reshape(in_block, [BLOCK // PART, PART]), 1).to(tl.float64)
+            chosen, share = _choose(parts, share * tl.sum(parts, 0))
+            part = part * (BLOCK // PART) + chosen
+        l_part = _others(logits, part * PART + tl.arange(0, PART), x, mask, read, K, KIND, FLOAT)
+        within = tl.exp2(l_part * LOG2_E - top * LOG2_E).to(tl.float64)
+        chosen, share = _choose(within, share * tl.sum(within, 0))
+        new = part * PART + chosen
+    if total != total and clean == 0:
+        new = -1
+    tl.store(out + row, new.to(tl.int64))
