@@ -4,7 +4,7 @@ import numpy as np
 import oracle
 import pytest
 import torch
-from conftest import TRITON, all_pairs, device_of, retile, supported
+from conftest import TRITON, all_pairs, device_of, retile, some, supported
 from test_diffusion import ALPHA, random_logits, rows_of
 
 import usd3
@@ -36,7 +36,7 @@ def expected_l2(f, x, y, a_s, a_t, m):
 @pytest.mark.parametrize("t", [1, 5, 10])
 def test_the_terms_of_a_step_are_those_of_the_matrices(noise, impl, t):
     noise, ms = noise
-    x_0, x_t = all_pairs(noise, ms)
+    x_0, x_t = some(impl, 5, *all_pairs(noise, ms), first=t)
     logits = random_logits(x_t, scale=2.0)
     f = supported(oracle.softmax(logits.numpy()), x_t, noise, ms)
     vlb, ce, l2 = found(usd3.Diffusion(noise, usd3.Cosine(), T, impl=impl), x_0, x_t, logits, t)
@@ -53,7 +53,7 @@ def test_the_terms_of_a_step_are_those_of_the_matrices(noise, impl, t):
 @pytest.mark.parametrize("t", [0.001, 0.5, 0.99])
 def test_the_terms_of_a_rate_are_those_of_the_reversed_chain(noise, impl, t):
     noise, ms = noise
-    x_0, x_t = all_pairs(noise, ms)
+    x_0, x_t = some(impl, 5, *all_pairs(noise, ms), first=round(7 * t))
     logits = random_logits(x_t, scale=2.0)
     f = supported(oracle.softmax(logits.numpy()), x_t, noise, ms)
     d = usd3.Diffusion(noise, usd3.Cosine(), impl=impl)
@@ -74,7 +74,7 @@ def test_the_terms_of_a_rate_are_those_of_the_reversed_chain(noise, impl, t):
 @pytest.mark.parametrize(("num_steps", "times"), [(T, (1, 7)), (None, (0.02, 0.8))])
 def test_gradients_of_each_term_are_those_of_autograd(noise, fused, num_steps, times):
     noise, ms = noise
-    x_0, x_t = all_pairs(noise, ms)
+    x_0, x_t = some(fused, 7, *all_pairs(noise, ms))
     t = torch.tensor(times).repeat(len(x_t) // 2 + 1)[: len(x_t)]  # some objects are early, some late
     leaf, device = random_logits(x_t, scale=2.0).requires_grad_(), device_of(fused)
     terms = usd3.Diffusion(noise, usd3.Cosine(), num_steps, impl=fused).loss_terms(
@@ -218,7 +218,8 @@ def assert_no_worse_than_eager(case, impl):
 @pytest.mark.parametrize(("dtype", "k"), SIZES, ids=lambda v: str(v).removeprefix("torch."))
 @pytest.mark.parametrize("num_steps", [1000, None])
 def test_low_precision_is_no_worse_than_in_the_eager_code(fused, name, dtype, k, num_steps):
-    assert_no_worse_than_eager(extremes(WIDE[name](k), num_steps, dtype), fused)
+    d, *rest = extremes(WIDE[name](k), num_steps, dtype)
+    assert_no_worse_than_eager((d, *some(fused, 4, *rest, first=k)), fused)
 
 
 @pytest.mark.parametrize("num_steps", [1000, None])
@@ -245,11 +246,12 @@ def test_many_categories_in_chunks(name, num_steps):
 
 
 @pytest.mark.parametrize("name", WIDE)
-@pytest.mark.parametrize(("num_steps", "block", "rows"), [(1000, 16, 32), (None, 64, 4)])
+@pytest.mark.parametrize(("num_steps", "block"), [(1000, 16), (None, 64)])
 @pytest.mark.parametrize("impl", [TRITON])
-def test_rows_that_do_not_fit_are_gone_through_again(impl, name, num_steps, block, rows, monkeypatch):
-    retile(monkeypatch, "triton_loss", BLOCK=block, ROWS=rows, LOOP=True)
-    d, x_0, x_t, t, logits = extremes(WIDE[name](129), num_steps, torch.float64, sharpness=(0.01, 6.0))
+def test_rows_that_do_not_fit_are_gone_through_again(impl, name, num_steps, block, monkeypatch):
+    retile(monkeypatch, "triton_loss", BLOCK=block, LOOP=True)
+    d, *rest = extremes(WIDE[name](129), num_steps, torch.float64, sharpness=(0.01, 6.0))
+    x_0, x_t, t, logits = some(impl, 3, *rest)
     exact = rows_by_eager(d, x_0, x_t, t, logits)
     terms, gradient = rows_by_kernel(d, x_0, x_t, t, logits, impl)
     torch.testing.assert_close(terms, exact[0], rtol=1e-8, atol=1e-10)
@@ -259,7 +261,6 @@ def test_rows_that_do_not_fit_are_gone_through_again(impl, name, num_steps, bloc
 @pytest.mark.parametrize("k", [5, 20000])
 @pytest.mark.parametrize("impl", [TRITON])
 def test_the_cut_that_is_taken_on_a_gpu(impl, k):
-    """Few rows, as they are: one program each."""
     d, x_0, x_t, t, logits = extremes(usd3.Uniform(k), 1000, torch.float64, sharpness=(6.0,))
     case = d, x_0[1:3], x_t[1:3], t[1:3], logits[1:3]
     exact, kernel = rows_by_eager(*case), rows_by_kernel(*case, impl)
