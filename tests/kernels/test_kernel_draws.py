@@ -46,14 +46,15 @@ def drawn(impl, noise, x, logits, t, s, u):
 def test_a_step_draws_what_the_eager_code_draws(fused, name, k, dtype):
     """Each object has its own pair of times."""
     B, D = 12, 4
-    t, s = torch.linspace(0.1, 1, B), torch.linspace(0, 0.9, B) * torch.linspace(0.1, 1, B)
-    logits, x_t = logits_for((B, D, k), dtype), None
+    t = torch.linspace(0.1, 1, B)
+    t, s, logits = some(fused, 4, t, torch.linspace(0, 0.9, B) * t, logits_for((B, D, k), dtype))
+    x_t = None
     results = []
     for impl in ("eager", fused):
         d, device = diffusion(name, k, impl), device_of(impl)
-        x_0 = torch.zeros(B, D, dtype=torch.long)
+        x_0 = torch.zeros(len(t), D, dtype=torch.long)
         x_t = d.q_sample(x_0, t, generator=torch.Generator().manual_seed(0)).to(device)
-        new = [d.draw(logits.to(device), x_t, t, s, torch.Generator().manual_seed(seed)).cpu() for seed in range(3)]
+        new = [d.draw(logits.to(device), x_t, t, s, torch.Generator().manual_seed(seed)).cpu() for seed in range(2)]
         results.append(torch.stack(new))
     assert (results[0] != x_t.cpu()).any()
     assert torch.equal(*results)
@@ -67,10 +68,10 @@ SAMPLERS = [
 ]
 
 
-@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("name", ["uniform", "absorbing", "per_element_zeros"])
 @pytest.mark.parametrize(("sampler", "corrector"), SAMPLERS, ids=str)
 def test_a_sampler_draws_what_the_eager_code_draws(fused, name, sampler, corrector):
-    k, shape = 9, (1 if sampler == "gillespie" else 10, 4)
+    k, shape = 9, (1 if sampler == "gillespie" else len(some(fused, 3, torch.empty(9))[0]), 4)
     table = logits_for((4, k), torch.float64)
     given, tokens = torch.tensor([False, False, True, False]), torch.ones(shape, dtype=torch.long)
     results = []
@@ -94,7 +95,7 @@ def test_a_sampler_draws_what_the_eager_code_draws(fused, name, sampler, correct
 def test_rows_of_many_blocks(impl, name, k, monkeypatch):
     """The levels of the inverse CDF: blocks, parts of a block, categories of a part."""
     retile(monkeypatch, "triton_draw", **SMALL_TILE)
-    noise, shape = WIDE[name](k), (8 if device_of(impl).type == "cpu" else 200, 4)
+    noise, shape = WIDE[name](k), (3 if device_of(impl).type == "cpu" else 200, 4)
     x = torch.randint(k, shape, generator=torch.Generator().manual_seed(1))
     u = torch.rand(2, *shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     logits = logits_for((*shape, k), torch.float64)
@@ -145,7 +146,7 @@ def test_the_ends_of_the_unit_interval(impl):
 
 def test_a_generator_makes_draws_reproducible(impl):
     d, device = diffusion("random", 7, impl), device_of(impl)
-    x, logits = torch.zeros(50, 2, dtype=torch.long, device=device), logits_for((50, 2, 7)).to(device)
+    x, logits = torch.zeros(12, 1, dtype=torch.long, device=device), logits_for((12, 1, 7)).to(device)
     a, b, c = (d.draw(logits, x, 0.9, 0.1, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
@@ -171,7 +172,7 @@ def test_a_million_draws_follow_f():
 
 def test_draws_follow_the_backward_step(impl):
     """Against the probabilities of p(x_s | x_t), which tests/test_diffusion.py holds against the matrices."""
-    k, n = 5, 3000
+    k, n = 5, len(some(impl, 20, torch.empty(3000))[0])
     noise = usd3.Marginal([0.1, 0.2, 0.3, 0.0, 0.4])
     d, device = usd3.Diffusion(noise, usd3.Cosine(), impl=impl), device_of(impl)
     logits = torch.tensor([0.5, -1.0, 0.0, 1.0, 0.3], device=device).expand(n, 1, k)
@@ -193,9 +194,9 @@ class Tail:
 
     def __init__(self, impl, dtype, monkeypatch):
         self.impl, interpreted = impl, impl == "triton" and not torch.cuda.is_available()
-        self.k = 2000 if interpreted else 50257
+        self.k = 1000 if interpreted else 50257
         if interpreted:
-            retile(monkeypatch, "triton_draw", BLOCK=64, BLOCKS=32, PART=16)
+            retile(monkeypatch, "triton_draw", BLOCK=128, BLOCKS=8, PART=16)
         generator = torch.Generator().manual_seed(11)
         p = RARE * (0.5 + torch.rand(self.k, generator=generator, dtype=torch.float64))
         self.head = 100 + torch.randperm(self.k - 200, generator=generator)[:HEAD]
@@ -218,10 +219,13 @@ class Tail:
 
 def test_rare_categories_come_with_their_share(impl, monkeypatch):
     """Uniforms spread evenly over the interval of the first 100 categories, 1e-7 long: each gets what it should."""
-    tail, n = Tail(impl, torch.float32, monkeypatch), 500
+    tail, n = Tail(impl, torch.float32, monkeypatch), len(some(impl, 12, torch.empty(500))[0])
     end = float(tail.upto[99])
     assert end < 2e-7
-    counts = torch.bincount(tail.draw((torch.arange(n).double() + 0.5) / n * end), minlength=tail.k)
+    v = (torch.arange(n).double() + 0.5) / n * end
+    new = tail.draw(v)
+    assert torch.equal(new, torch.searchsorted(tail.upto, v, right=True))
+    counts = torch.bincount(new, minlength=tail.k)
     assert counts[100:].sum() == 0
     assert ((counts[:100] - n * tail.f[:100] / end).abs() <= 1 + 1e-4 * n).all()
 
@@ -229,9 +233,9 @@ def test_rare_categories_come_with_their_share(impl, monkeypatch):
 def test_boundaries_of_rare_categories_are_those_of_float64(impl, monkeypatch):
     """With float64 logits: 1e-4 of the rare probability inside its interval, and as much outside."""
     tail = Tail(impl, torch.float64, monkeypatch)
-    rare = torch.arange(3, tail.k - 1, tail.k // 24)
+    (rare,) = some(impl, 4, torch.arange(3, tail.k - 1, tail.k // 24), first=1)
     rare = rare[(tail.f[rare] < 1e-8) & (abs(rare - tail.x) > 1)]
-    assert len(rare) > 15
+    assert len(rare) > 3
     low, high, margin = tail.upto[rare - 1], tail.upto[rare], 1e-4 * tail.f[rare]
     found = tail.draw(torch.cat([low - margin, low + margin, high - margin, high + margin])).reshape(4, -1)
     assert torch.equal(found, torch.stack([rare - 1, rare, rare, rare + 1]))
@@ -240,7 +244,7 @@ def test_boundaries_of_rare_categories_are_those_of_float64(impl, monkeypatch):
 def test_the_interval_of_a_rare_category_is_as_long_as_its_probability(impl, monkeypatch):
     """In float32 the head's rounding moves what comes after it, but not its length: both ends found by bisection."""
     tail = Tail(impl, torch.float32, monkeypatch)
-    rare = torch.tensor([7, int(tail.k * 0.37), int(tail.k * 0.61), tail.k - 5])
+    (rare,) = some(impl, 4, torch.tensor([7, int(tail.k * 0.37), int(tail.k * 0.61), tail.k - 5]), first=2)
     assert ((tail.f[rare] > 0) & (tail.f[rare] < 1e-8)).all()
     target = torch.cat([rare, rare + 1])  # an end is where the first category >= target is drawn
     middle = torch.cat([tail.upto[rare - 1], tail.upto[rare]])

@@ -117,9 +117,9 @@ def random_wide(*shape, dtype=torch.float64):
 
 # ---- low precision ----------------------------------------------------------------------------------------------
 
-TOLERANCE = 16 * torch.finfo(torch.float32).eps
+TOLERANCE = 64 * torch.finfo(torch.float32).eps
 """Relative to a term, or to the scale of a row's gradient. A sum over K cells in float32 and its five factors may be
-rounded a few times more than the eager code rounds; 2e-6 is far below what any training can see."""
+rounded some dozen times more than the eager code rounds; 8e-6 is far below what any training can see."""
 
 CUT = torch.finfo(torch.bfloat16).eps
 """Triton's interpreter cuts float32 off to bfloat16, where a GPU rounds: up to a whole last digit is lost."""
@@ -219,7 +219,7 @@ def assert_no_worse_than_eager(case, impl):
 @pytest.mark.parametrize("num_steps", [1000, None])
 def test_low_precision_is_no_worse_than_in_the_eager_code(fused, name, dtype, k, num_steps):
     d, *rest = extremes(WIDE[name](k), num_steps, dtype)
-    assert_no_worse_than_eager((d, *some(fused, 4, *rest, first=k)), fused)
+    assert_no_worse_than_eager((d, *some(fused, 7, *rest, first=k)), fused)
 
 
 @pytest.mark.parametrize("num_steps", [1000, None])

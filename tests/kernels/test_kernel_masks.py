@@ -145,7 +145,7 @@ def test_a_truth_that_is_excluded_costs_much_but_not_everything(impl, name, num_
     assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize("name", ["uniform", "absorbing", "per_element_zeros"])
 @pytest.mark.parametrize("num_steps", [10, None])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_extreme_logits_give_finite_numbers(impl, name, num_steps, dtype, generator):

@@ -33,7 +33,8 @@ def by_projection(d, x_0, x_t, t, inputs, at_x=None, **options):
 
 
 def by_linear(d, x_0, x_t, t, inputs, at_x=None, **options):
-    logits = F.linear(*inputs)
+    """By the eager code."""
+    d, logits = usd3.Diffusion(d.noise, d.schedule, d.num_steps, impl="eager"), F.linear(*inputs)
     if at_x is not None:
         logits = logits.scatter_add(-1, x_t[..., None], at_x[..., None])
     out = d.loss_from_logits(logits, x_t, x_0, t, "usd3*", **options)
@@ -47,7 +48,7 @@ def small_chunks(monkeypatch):
         monkeypatch.setitem(projection.CELLS_AT_ONCE, device, 10 * K + 2)
 
 
-@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("name", ["uniform", "absorbing", "per_element_zeros"])
 @pytest.mark.parametrize("num_steps", [10, None])
 @pytest.mark.usefixtures("small_chunks")
 def test_the_loss_and_its_gradients_are_those_of_a_linear_layer(impl, name, num_steps):
