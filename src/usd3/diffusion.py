@@ -314,6 +314,8 @@ class Diffusion(Process):
         problem = kernels.Problem.of(self.noise, *self._numbers(time, None, x_t), x_t, x_0, free)
         weights = objective.weights(problem.coefficients, clip) / len(x_0)
         if isinstance(logits, Projection):
+            shape = (*x_t.shape, self.noise.num_classes)
+            require(logits.shape == shape, "logits.shape", tuple(logits.shape), f"{shape}, (*x_t.shape, K)")
             sums = kernels.projected_loss(logits, problem, weights, objective.l2 > 0, self.impl)
         else:
             require_logits(logits, x_t, self.noise.num_classes, "logits")
