@@ -117,7 +117,7 @@ def random_wide(*shape, dtype=torch.float64):
 
 # ---- low precision ----------------------------------------------------------------------------------------------
 
-TOLERANCE = 64 * torch.finfo(torch.float32).eps
+TOLERANCE = 16 * torch.finfo(torch.float32).eps
 """Relative to a term, or to the scale of a row's gradient. A sum over K cells in float32 and its five factors may be
 rounded some dozen times more than the eager code rounds; 8e-6 is far below what any training can see."""
 

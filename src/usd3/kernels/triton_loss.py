@@ -104,26 +104,48 @@ def _log_share(part, rest, log_part, total):
 
 
 @triton.jit
-def _others(logits, start, x, x_0, mask, K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, FLOAT: tl.constexpr):
-    """A part of a row of logits, -inf at x, at x_0, at the mask and beyond K; its categories; which are others.
-
-    `special` says whether some are not. Most parts of a long row have no such category and need no selection.
-    """
-    z = start + tl.arange(0, BLOCK)
-    is_other = (z < K) & (z != x) & (z != x_0)
+def _is_plain(start, x, x_0, mask, K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    """Whether a part of a row holds others alone, so that nothing has to be selected; most parts of a long row do."""
+    plain = (start + BLOCK <= K) & (x // BLOCK != start // BLOCK) & (x_0 // BLOCK != start // BLOCK)
     if KIND == ABSORBING:
-        is_other = is_other & (z != mask)
-    if start + BLOCK <= K:
-        l = tl.load(logits + z).to(FLOAT)
-        special = ((x >= start) & (x < start + BLOCK)) | ((x_0 >= start) & (x_0 < start + BLOCK))
-        if KIND == ABSORBING:
-            special = special | ((mask >= start) & (mask < start + BLOCK))
+        plain = plain & (mask // BLOCK != start // BLOCK)
+    return plain
+
+
+@triton.jit
+def _others(
+    logits, start, x, x_0, mask,
+    K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, PLAIN: tl.constexpr, FLOAT: tl.constexpr,
+):  # fmt: skip
+    """A part of a row of logits, -inf at x, at x_0, at the mask and beyond K; its categories; which are others."""
+    z = start + tl.arange(0, BLOCK)
+    if PLAIN:
+        return tl.load(logits + z).to(FLOAT), z, z >= 0
     else:
-        l = tl.load(logits + z, mask=z < K, other=-float("inf")).to(FLOAT)
-        special = x == x
-    if special or not LOOP:
-        l = tl.where(is_other, l, -float("inf"))
-    return z, l, is_other, special
+        is_other = (z < K) & (z != x) & (z != x_0)
+        if KIND == ABSORBING:
+            is_other = is_other & (z != mask)
+        if BLOCK == K:
+            l = tl.load(logits + z).to(FLOAT)
+        else:
+            l = tl.load(logits + z, mask=z < K, other=-float("inf")).to(FLOAT)
+        return tl.where(is_other, l, -float("inf")), z, is_other
+
+
+@triton.jit
+def _sum_of_others(
+    logits, x, x_0, mask, top, K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, FLOAT: tl.constexpr
+):
+    """The sum of exp(logit - top), without a reduction or a barrier in the loop."""
+    parts = tl.zeros([BLOCK], FLOAT)
+    for start in range(0, K, BLOCK):
+        if _is_plain(start, x, x_0, mask, K, KIND, BLOCK):
+            l, _, _ = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, True, FLOAT)
+            parts += tl.exp2((l - top) * LOG2_E)
+        else:
+            l, _, _ = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
+            parts += tl.exp2((l - top) * LOG2_E)
+    return tl.sum(parts, 0)
 
 
 @triton.jit
@@ -137,21 +159,9 @@ def _ratio(e, a, g, v_0, m, KIND: tl.constexpr):
 
 @triton.jit
 def _cells(
-    e,
-    z,
-    is_other,
-    special,
-    table,
-    a,
-    g,
-    v_0,
-    inverse,
-    shift,
-    uniform,
-    KIND: tl.constexpr,
-    L2: tl.constexpr,
-    K: tl.constexpr,
-):
+    e, z, is_other, table, a, g, v_0, inverse, shift, uniform,
+    KIND: tl.constexpr, L2: tl.constexpr, PLAIN: tl.constexpr,
+):  # fmt: skip
     """What is summed over the other categories: m cell, m slope, e slope, e where m = 0 (uniform noise: without m).
 
     For l2, with d = f - shift m: d d, d f, d m.
@@ -167,7 +177,7 @@ def _cells(
         value, m_slope = _bregman(u, fast_log2(v) * _LN_2), u * fast_reciprocal(v)
         if KIND == TABLE:
             value, m_slope = tl.where(m > 0, value, 0.0), tl.where(m > 0, m_slope, 0.0)
-        if special:
+        if not PLAIN:
             value, m_slope = tl.where(is_other, value, 0.0), tl.where(is_other, m_slope, 0.0)
         e_slope = m_slope * e
         if KIND == TABLE:
@@ -182,8 +192,8 @@ def _cells(
 
 @triton.jit
 def _store(
-    gradient, e, z, is_other, special, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
-    steep, level, bend, unit, KIND: tl.constexpr, L2: tl.constexpr, K: tl.constexpr,
+    gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform, steep, level, bend, unit,
+    KIND: tl.constexpr, L2: tl.constexpr, K: tl.constexpr, PLAIN: tl.constexpr,
 ):  # fmt: skip
     """f (dL/df - G_x - E) of the other categories, and the entries at x and x_0."""
     m = 1.0
@@ -201,11 +211,11 @@ def _store(
         m_z = m if KIND == TABLE else uniform
         inner += bend * (e * inverse - shift * m_z)
     out = e * inner
-    if special:
+    if PLAIN:
+        tl.store(gradient + z, out.to(gradient.dtype.element_ty))
+    else:
         out = tl.where(z == x, g_x, tl.where(z == x_0, g_0, out))
         tl.store(gradient + z, out.to(gradient.dtype.element_ty), mask=z < K)
-    else:
-        tl.store(gradient + z, out.to(gradient.dtype.element_ty))
 
 
 @triton.jit
@@ -275,25 +285,17 @@ def _kernel(
         top = l_0
     else:
         top = tl.maximum(l_x, l_0)
-    if LOOP:  # no reduction and no barrier in the loop; where a logit is 80 above both of these, once more
-        parts = tl.zeros([BLOCK], FLOAT)
-        for start in range(0, K, BLOCK):
-            z, l, is_other, special = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, LOOP, FLOAT)
-            parts += tl.exp2((l - top) * LOG2_E)
-        others = tl.sum(parts, 0)
-        if (others < 1e30) == 0:
+    if LOOP:
+        others = _sum_of_others(logits, x, x_0, mask, top, K, KIND, BLOCK, FLOAT)
+        if (others < 1e30) == 0:  # a logit is far above both of these: look for the largest
             highest = tl.zeros([BLOCK], FLOAT) - float("inf")
             for start in range(0, K, BLOCK):
-                z, l, is_other, special = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, LOOP, FLOAT)
+                l, _, _ = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
                 highest = tl.maximum(highest, l)
             top = tl.maximum(top, tl.max(highest, 0))
-            parts = tl.zeros([BLOCK], FLOAT)
-            for start in range(0, K, BLOCK):
-                z, l, is_other, special = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, LOOP, FLOAT)
-                parts += tl.exp2((l - top) * LOG2_E)
-            others = tl.sum(parts, 0)
+            others = _sum_of_others(logits, x, x_0, mask, top, K, KIND, BLOCK, FLOAT)
     else:
-        z, l, is_other, _ = _others(logits, 0, x, x_0, mask, K, KIND, BLOCK, LOOP, FLOAT)
+        l, z, is_other = _others(logits, 0, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
         top = tl.maximum(top, tl.max(l, 0))
         e = tl.exp2((l - top) * LOG2_E)
         others = tl.sum(e, 0)
@@ -345,16 +347,23 @@ def _kernel(
         c_0, c_1, c_2, c_3, c_4, c_5, c_6 = nothing, nothing, nothing, nothing, nothing, nothing, nothing
         if KIND != ABSORBING or L2:
             for start in range(0, K, BLOCK):
-                z, l, is_other, special = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, LOOP, FLOAT)
-                e = tl.exp2((l - top) * LOG2_E)
-                n_0, n_1, n_2, n_3, n_4, n_5, n_6 = _cells(
-                    e, z, is_other, special, table, a, g, v_0, inverse, shift, uniform, KIND, L2, K
-                )
+                if _is_plain(start, x, x_0, mask, K, KIND, BLOCK):
+                    l, z, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, True, FLOAT)
+                    e = tl.exp2((l - top) * LOG2_E)
+                    n_0, n_1, n_2, n_3, n_4, n_5, n_6 = _cells(
+                        e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, True
+                    )
+                else:
+                    l, z, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
+                    e = tl.exp2((l - top) * LOG2_E)
+                    n_0, n_1, n_2, n_3, n_4, n_5, n_6 = _cells(
+                        e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, False
+                    )
                 c_0, c_1, c_2, c_3 = c_0 + n_0, c_1 + n_1, c_2 + n_2, c_3 + n_3
                 c_4, c_5, c_6 = c_4 + n_4, c_5 + n_5, c_6 + n_6
     else:
         c_0, c_1, c_2, c_3, c_4, c_5, c_6 = _cells(
-            e, z, is_other, True, table, a, g, v_0, inverse, shift, uniform, KIND, L2, K
+            e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, False
         )
     value, m_slope, e_slope, dead = tl.sum(c_0, 0), tl.sum(c_1, 0), tl.sum(c_2, 0), tl.sum(c_3, 0)
     d_d, d_f, d_m = tl.sum(c_4, 0), tl.sum(c_5, 0), tl.sum(c_6, 0)
@@ -426,16 +435,24 @@ def _kernel(
             level += (1 - unit) * steep
         if LOOP:
             for start in range(0, K, BLOCK):
-                z, l, is_other, special = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, LOOP, FLOAT)
-                e = tl.exp2((l - top) * LOG2_E)
-                _store(
-                    gradient, e, z, is_other, special, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
-                    steep, level, bend, unit, KIND, L2, K,
-                )  # fmt: skip
+                if _is_plain(start, x, x_0, mask, K, KIND, BLOCK):
+                    l, z, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, True, FLOAT)
+                    e = tl.exp2((l - top) * LOG2_E)
+                    _store(
+                        gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
+                        steep, level, bend, unit, KIND, L2, K, True,
+                    )  # fmt: skip
+                else:
+                    l, z, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
+                    e = tl.exp2((l - top) * LOG2_E)
+                    _store(
+                        gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
+                        steep, level, bend, unit, KIND, L2, K, False,
+                    )  # fmt: skip
         else:
             _store(
-                gradient, e, z, is_other, True, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
-                steep, level, bend, unit, KIND, L2, K,
+                gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
+                steep, level, bend, unit, KIND, L2, K, False,
             )  # fmt: skip
 
 
