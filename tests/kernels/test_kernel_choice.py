@@ -75,7 +75,7 @@ def test_triton_is_refused_in_one_line_where_it_cannot_run(monkeypatch):
 
 
 def test_where_triton_runs(monkeypatch):
-    runs = choice.triton_runs_on.__wrapped__  # without its memory
+    runs = choice._triton_runs_on  # without its memory
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     assert runs("cpu")
