@@ -8,7 +8,7 @@ from conftest import TRITON, all_pairs, device_of, retile, some, supported
 from test_diffusion import ALPHA, random_logits, rows_of
 
 import usd3
-from usd3.kernels import Problem
+from usd3.kernels import Problem, coefficients_of
 from usd3.kernels.losses import loss_rows
 
 T = 10
