@@ -272,7 +272,8 @@ class Diffusion(Process):
         """What a loss compares: the step t -> s, in discrete time t -> t - 1 by default, or the reverse rate."""
         if before is None and self.num_steps is not None:
             before = (time * self.num_steps - 1).round() / self.num_steps
-        return self.level(time, x), self.rate_weights(time, x) if before is None else self.step(time, before, x)
+        level = self.level(time, x)
+        return level, self.rate_weights(time, x, level) if before is None else self.step(time, before, x, level)
 
     def _terms(
         self, logits: Tensor, x_t: Tensor, x_0: Tensor, time: Tensor, before: Tensor | None, checks: Checks
@@ -295,10 +296,25 @@ class Diffusion(Process):
         return terms
 
     def _weighted_numbers(self, time: Tensor, objective: Objective) -> Tensor:
-        """Coefficients and weights of a loss for each object, (8, B)."""
-        coefficients = kernels.coefficients_of(*self._numbers(time, None, time))
-        clip = objective.clip(lambda: self.schedule._beta(time))
-        return torch.cat([coefficients, objective.weights(coefficients, clip) / len(time)])
+        """Coefficients and weights of a loss for each object, (8, B). In discrete time they are looked up."""
+
+        def numbers(time: Tensor) -> Tensor:
+            coefficients = kernels.coefficients_of(*self._numbers(time, None, time))
+            clip = objective.clip(lambda: self.schedule._beta(time))
+            return torch.cat([coefficients, objective.weights(coefficients, clip)])
+
+        key, T = (objective, time.device), self.num_steps
+        if T is None:
+            found = self._replays(key, numbers, time)
+        elif torch.compiler.is_compiling() or _is_capturing(time.device):
+            found = numbers(time)
+        else:
+            if key not in self._tables:
+                with torch.inference_mode(False):
+                    grid = torch.arange(1, T + 1, dtype=torch.float64, device=time.device) / T
+                    self._tables[key] = numbers(grid)
+            found = self._tables[key][:, (time * T).round().long() - 1]
+        return torch.cat([found[:5], found[5:] / len(time)])
 
     def _weighted(
         self,
@@ -320,7 +336,7 @@ class Diffusion(Process):
             with torch.no_grad():
                 vlb, ce = (total(term.detach(), free).mean() for term in (terms.vlb, terms.ce))
             return LossOutput(loss, self.span * vlb, ce)
-        numbers = self._replays(objective, lambda time: self._weighted_numbers(time, objective), time)
+        numbers = self._weighted_numbers(time, objective)
         coefficients, weights = numbers[:5], numbers[5:]
         problem = kernels.Problem.of(self.noise, coefficients, self.num_steps is not None, x_t, x_0, free)
         if isinstance(logits, Projection):
@@ -363,3 +379,8 @@ def _off_diagonal(model: Belief, to_f: Tensor, to_m: Tensor) -> Tensor:
     to_f = torch.where(model.clean, 0.0, to_f)  # f = e_x there
     rates = to_f[..., None] * model.log_f.exp() + to_m[..., None] * model.noise.probs_on(model.x.device)
     return rates.scatter(-1, model.x[..., None], 0.0).to(model.log_f.dtype)
+
+
+def _is_capturing(device: torch.device) -> bool:
+    """Whether a CUDA graph is being recorded: what it allocates is its own."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

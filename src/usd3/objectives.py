@@ -249,7 +249,7 @@ def resolve(objective: str | Objective, continuous: bool) -> Objective:
     """The objective of that name in this time mode."""
     if isinstance(objective, str):
         require(objective in NAMED, "objective", objective, f"one of {sorted(NAMED)} or an Objective")
-        return NAMED[objective][continuous]
+        return NAMED[objective][int(continuous)]
     require_type(isinstance(objective, Objective), "objective", objective, "a name or an Objective")
     if continuous:
         require(not (objective.l2 or objective.kl2), "objective", objective, "no l2 and no kl2 in continuous time")
