@@ -98,6 +98,7 @@ def fit(
     if main:
         write_whole(folder / "recipe.yaml", yaml.safe_dump(asdict(recipe), sort_keys=False))
     pipeline.diffusion.validate = False  # the data are checked, and a loss that is no number is noticed
+    pipeline.diffusion.impl = recipe.training.impl
     module = Training(pipeline.model, pipeline.diffusion, recipe.training, recipe.seed)
     data = SequenceData(dataset, recipe.training, recipe.seed, recipe.data.transpose)
     with warnings.catch_warnings():

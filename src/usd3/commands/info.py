@@ -10,6 +10,7 @@ import torch
 
 from usd3._version import __version__
 from usd3.checkpoints import find_checkpoints
+from usd3.kernels import chosen
 from usd3.recipes import find_recipe, list_recipes
 
 __all__ = ["InfoOptions", "info"]
@@ -40,6 +41,8 @@ def _installation() -> None:
     print(f"usd3 {__version__}, Python {platform.python_version()}, torch {torch.__version__}")
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     print(f"devices: {', '.join(gpus) or 'no GPU'}, {torch.get_num_threads()} CPU threads")
+    used = [f"{chosen('auto', torch.device(kind))} on {kind}" for kind in (["cuda"] if gpus else []) + ["cpu"]]
+    print(f"losses and draws: {', '.join(used)}; {_triton()}")
     for name in ("lightning", "jsonargparse", "safetensors", "music21", "symusic"):
         try:
             print(f"  {name} {importlib.metadata.version(name)}")
@@ -48,6 +51,13 @@ def _installation() -> None:
     print("recipes (they combine, `usd3 train pop909 discrete ce`):")
     for name, line in list_recipes().items():
         print(f"  {name:14} {line}")
+
+
+def _triton() -> str:
+    try:
+        return f"triton {importlib.metadata.version('triton')}"
+    except importlib.metadata.PackageNotFoundError:
+        return "triton is not installed"
 
 
 def _folder(folder: Path) -> None:

@@ -63,11 +63,13 @@ def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradie
 
 
 def tile(K: int) -> dict[str, Any]:
-    """How a row is cut: measured on an H200, see benchmarks/."""
+    """How a row is cut: the best of what benchmarks/kernels.py tried on an H200."""
     block = triton.next_power_of_2(K)
-    if block <= 16384:
-        return {"BLOCK": block, "LOOP": False, "num_warps": max(1, min(16, block // 2048))}
-    return {"BLOCK": 8192, "LOOP": True, "num_warps": 32}
+    if block <= 4096:
+        return {"BLOCK": block, "LOOP": False, "num_warps": max(1, block // 2048)}
+    if K <= 16384:
+        return {"BLOCK": 2048, "LOOP": True, "num_warps": 4}
+    return {"BLOCK": 8192, "LOOP": True, "num_warps": 32}  # few rows at a time, so that they stay in the cache
 
 
 @triton.jit

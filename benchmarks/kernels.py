@@ -1,0 +1,106 @@
+"""The Triton kernels alone, coefficients and uniforms ready, on a GPU: the ways to cut a row, and which is fastest.
+
+    python benchmarks/kernels.py --csv benchmarks/results/kernels.csv
+
+Uniform noise, continuous time, fp32 logits; the loss with its gradient, and a draw. Times are medians of
+`triton.testing.do_bench`, which empties the cache between runs. `floor_ms` is the time to read the logits once and, for
+the loss, to write their gradient once, at the bandwidth of a large copy measured in the same process.
+"""
+
+import argparse
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+import usd3
+from usd3._checks import Checks
+from usd3.bench.floor import copy_bandwidth
+from usd3.bench.machine import machine
+from usd3.kernels import coefficients_of, triton_draw, triton_loss
+from usd3.kernels.problem import Leap, Problem
+from usd3.mixture import Jumps
+
+SIZES = ((64, 256, 129), (256, 64, 512), (32, 256, 8192), (8, 512, 50257))
+
+
+def loss_cuts(K: int) -> Iterator[dict[str, Any]]:
+    """Ways to cut a row for the loss."""
+    block = triton.next_power_of_2(K)
+    if block <= 8192:
+        yield from (
+            {"BLOCK": block, "LOOP": False, "num_warps": warps} for warps in (1, 2, 4, 8) if warps <= block / 64
+        )
+    for part, warps in ((1024, 4), (2048, 4), (2048, 8), (4096, 8), (4096, 16), (8192, 16), (8192, 32)):
+        if part < K:
+            yield {"BLOCK": part, "LOOP": True, "num_warps": warps}
+
+
+def draw_cuts(K: int) -> Iterator[dict[str, Any]]:
+    """Ways to cut a row for a draw."""
+    for block, warps in (
+        (256, 1),
+        (256, 2),
+        (1024, 2),
+        (1024, 4),
+        (2048, 2),
+        (2048, 4),
+        (2048, 8),
+        (4096, 4),
+        (4096, 8),
+    ):
+        blocks = triton.next_power_of_2(triton.cdiv(K, block))
+        if blocks <= 64 and (blocks > 1 or block < 2 * K):
+            yield {"BLOCK": block, "BLOCKS": blocks, "PART": 16 if block == 256 else 64, "num_warps": warps}
+
+
+def calls(B: int, D: int, K: int) -> dict[str, Callable[[], Any]]:
+    """The two kernels on one problem."""
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), validate=False)
+    x_0 = torch.randint(K, (B, D), device="cuda")
+    t = d.draw_times(B, stratified=True, device="cuda")
+    x_t, time = d.q_sample(x_0, t), d.time(t, x_0, "t", Checks(False))
+    logits = torch.randn(B * D, K, device="cuda")
+    gradient, weights = torch.empty_like(logits), torch.full((3, B), 1 / B, dtype=torch.float64, device="cuda")
+    level, rate = d._numbers(time, None, x_t)
+    problem = Problem.of(d.noise, coefficients_of(level, rate), False, x_t, x_0)
+    step, u = d.step(time, 0.9 * time, x_t), torch.rand(2, B * D, dtype=torch.float64, device="cuda")
+    leap = Leap.of(d.noise, level, Jumps(step.clean, step.noise), x_t, None)
+    return {
+        "loss": lambda: triton_loss.loss_rows(logits, problem, weights, False, gradient),
+        "draw": lambda: triton_draw.draw_rows(logits, leap, u),
+    }
+
+
+def main() -> None:
+    """Try every cut at every size; the one in use is marked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true", help="every way to cut a row, not only the one in use")
+    parser.add_argument("--csv", type=Path, help="write the rows here too")
+    options = parser.parse_args()
+    speed = copy_bandwidth("cuda") / 1e3  # bytes a millisecond
+    rows: list[dict[str, Any]] = []
+    for B, D, K in SIZES:
+        kernels = calls(B, D, K)
+        for name, module, cuts in (("loss", triton_loss, loss_cuts), ("draw", triton_draw, draw_cuts)):
+            used = module.tile
+            floor = (2 if name == "loss" else 1) * 4 * B * D * K / speed
+            for cut in cuts(K) if options.all else [used(K)]:
+                setattr(module, "tile", lambda _, cut=cut: dict(cut))  # noqa: B010
+                ms = triton.testing.do_bench(kernels[name], return_mode="median")
+                size = {"kernel": name, "B": B, "D": D, "K": K, "cut": cut, "used": cut == used(K)}
+                rows.append(size | {"ms": round(ms, 5), "floor_ms": round(floor, 5)} | machine(torch.device("cuda")))
+                print(name, (B, D, K), f"{ms:.4f} ms, floor {floor:.4f}", cut, flush=True)
+            setattr(module, "tile", used)  # noqa: B010
+    if options.csv:
+        with open(options.csv, "w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
