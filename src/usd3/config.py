@@ -154,6 +154,8 @@ class ModelConfig:
         dropout: dropout rate.
         time_dim: size of the time features.
         output_blocks: residual blocks before the logits; only for "film".
+        projection: give hidden states and the output layer to the loss in place of logits, which are then never held
+            at once. For very many categories.
         hollow: complete the logits by what the element itself shows. Much easier to train in continuous time.
         timeless: for absorbing noise: the network does not see the time; sampling then skips network calls for
             objects that did not change.
@@ -170,6 +172,7 @@ class ModelConfig:
     output_blocks: int = 1
     hollow: bool = True
     timeless: bool = False
+    projection: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -187,9 +190,8 @@ class ModelConfig:
         net: nn.Module
         if self.net in NETS:
             require(not self.options, "model.options", self.options, f"nothing for model.net {self.net!r}")
-            sizes: dict[str, Any] = {
-                name: getattr(self, name) for name in ("dim", "depth", "heads", "dropout", "time_dim", "timeless")
-            }
+            names = ("dim", "depth", "heads", "dropout", "time_dim", "timeless", "projection")
+            sizes: dict[str, Any] = {name: getattr(self, name) for name in names}
             sizes["mlp"] = 4 * self.dim if self.mlp is None else self.mlp
             if self.net == "film":
                 sizes["output_blocks"] = self.output_blocks
@@ -197,6 +199,8 @@ class ModelConfig:
         else:
             own = f"false for {self.net}: a network of your own says so itself, by an attribute ignores_time"
             require(not self.timeless, "model.timeless", self.timeless, own)
+            own = f"false for {self.net}: a network of your own returns a usd3.Projection by itself"
+            require(not self.projection, "model.projection", self.projection, own)
             net = _imported(self.net)(num_classes=num_classes, **self.options)
         return Hollow(net, diffusion) if self.hollow else net
 

@@ -221,6 +221,8 @@ class Training(pl.LightningModule):
         """Under fsdp, shard each layer and then the rest over the processes."""
         mesh = self.device_mesh
         if mesh is not None and not isinstance(self.model, FSDPModule):
+            late = any(getattr(module, "projection", False) for module in self.model.modules())
+            require(not late, "model.projection", True, "false with fsdp, which shards the output layer")
             lists = [m for m in self.model.modules() if isinstance(m, nn.ModuleList)]
             for part in [*(part for parts in lists for part in parts), self.model]:
                 fully_shard(part, mesh=mesh["data_parallel"], reshard_after_forward=True)

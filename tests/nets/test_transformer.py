@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import usd3
-from usd3.nets import FilmTransformer, Transformer
+from usd3.nets import FilmTransformer, Hollow, Transformer
 
 
 def small(**arguments) -> Transformer:
@@ -105,3 +105,23 @@ def test_it_learns_what_the_papers_network_does_not_in_the_same_number_of_steps(
 def test_bad_sizes_are_refused(arguments):
     with pytest.raises(ValueError, match="expected"):
         Transformer(**{"num_classes": 7} | arguments)
+
+
+@pytest.mark.parametrize("net", [Transformer, FilmTransformer])
+def test_a_projection_trains_like_logits(net):
+    sizes = {"dim": 16, "depth": 1, "heads": 2, "mlp": 16, "dropout": 0.0, "time_dim": 8}
+    d = usd3.Diffusion(usd3.Uniform(11), usd3.Cosine(), num_steps=20)
+    x_0 = torch.randint(11, (4, 2, 3), generator=torch.Generator().manual_seed(0))
+    found = []
+    for projection in (False, True):
+        torch.manual_seed(1)
+        model = Hollow(net(11, projection=projection, **sizes), d)
+        torch.nn.init.normal_(model.module.logits.weight)
+        out = d.loss(model, x_0, generator=torch.Generator().manual_seed(2))
+        out.loss.backward()
+        found.append([out.loss.detach(), out.ce, *(p.grad for p in model.parameters() if p.grad is not None)])
+        assert d.sample(model, (2, 2, 3), 3).shape == (2, 2, 3)
+        assert isinstance(model(x_0, torch.full((4,), 0.5)), usd3.Projection) == projection
+    assert len(found[0]) == len(found[1]) > 10
+    for a, b in zip(*found):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)

@@ -64,6 +64,7 @@ class Projection:
         return Projection(self.hidden, self.weight, self.bias, at_x if self.at_x is None else self.at_x + at_x)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # a loop over chunks
 def projected_loss(logits: Projection, p: Problem, weights: Tensor, with_l2: bool, impl: str) -> Tensor:
     """Sums over all rows, (4,): vlb, ce, l2, and the sum with `weights`, float64 (3, B), which alone has a gradient."""
     kind = chosen(impl, logits.device)

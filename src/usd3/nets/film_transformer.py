@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from usd3._checks import as_count, require
+from usd3.kernels import Projection
 from usd3.nets._time import time_features
 
 __all__ = ["FilmTransformer"]
@@ -33,9 +34,10 @@ class FilmTransformer(nn.Module):
         time_dim: int = 128,
         output_blocks: int = 1,
         timeless: bool = False,
+        projection: bool = False,
     ):
         super().__init__()
-        self.ignores_time = timeless
+        self.ignores_time, self.projection = timeless, projection
         self.num_classes, self.time_dim = as_count(num_classes, "num_classes", 2), as_count(time_dim, "time_dim", 4)
         require(dim % (2 * heads) == 0, "dim", dim, f"a multiple of 2 heads = {2 * heads}")
         require(0 <= dropout < 1, "dropout", dropout, "a number in [0, 1)")
@@ -46,7 +48,7 @@ class FilmTransformer(nn.Module):
         self.outputs = nn.ModuleList(_OutputBlock(dim, mlp, 4 * time_dim) for _ in range(output_blocks))
         self.logits = nn.Linear(dim, num_classes)
 
-    def forward(self, x_t: Tensor, t: Tensor, pad: Tensor | None = None) -> Tensor:
+    def forward(self, x_t: Tensor, t: Tensor, pad: Tensor | None = None) -> Tensor | Projection:
         """Logits at every element; padded elements are not attended to."""
         x = x_t.flatten(1)
         # a column of the weight per category: the product with a one-hot vector, without the vector
@@ -58,9 +60,11 @@ class FilmTransformer(nn.Module):
             h = layer(h, time, attend)
         for block in self.outputs:
             h = block(h, time)
-        logits = self.logits(h)
-        logits = logits.scatter_add(-1, x[..., None], torch.ones_like(logits[..., :1]))
-        return logits.unflatten(1, x_t.shape[1:])  # type: ignore[no-any-return]
+        h = h.unflatten(1, x_t.shape[1:])
+        if self.projection:
+            return Projection(h, self.logits.weight, self.logits.bias, at_x=torch.ones_like(h[..., 0]))
+        logits: Tensor = self.logits(h)
+        return logits.scatter_add(-1, x_t[..., None], torch.ones_like(logits[..., :1]))
 
 
 def _positions(length: int, like: Tensor) -> Tensor:

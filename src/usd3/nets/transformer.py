@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from usd3._checks import as_count, require
+from usd3.kernels import Projection
 from usd3.nets._time import time_features
 
 __all__ = ["Transformer"]
@@ -28,9 +29,10 @@ class Transformer(nn.Module):
         dropout: float = 0.0,
         time_dim: int = 128,
         timeless: bool = False,
+        projection: bool = False,
     ):
         super().__init__()
-        self.ignores_time = timeless
+        self.ignores_time, self.projection = timeless, projection
         self.num_classes, self.time_dim = as_count(num_classes, "num_classes", 2), as_count(time_dim, "time_dim", 4)
         as_count(depth, "depth", 1)
         require(dim % (2 * heads) == 0, "dim", dim, f"a multiple of 2 heads = {2 * heads}")
@@ -48,7 +50,9 @@ class Transformer(nn.Module):
             nn.init.zeros_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x_t: Tensor, t: Tensor, pad: Tensor | None = None, given: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x_t: Tensor, t: Tensor, pad: Tensor | None = None, given: Tensor | None = None
+    ) -> Tensor | Projection:
         """Logits at every element."""
         x = x_t.flatten(1)
         h = self.embed(x)
@@ -61,7 +65,10 @@ class Transformer(nn.Module):
         for layer in self.layers:
             h = layer(h, shared, turn, attend)
         scale, shift = self.final(time)[:, None].chunk(2, -1)
-        return self.logits(_norm(h) * (1 + scale) + shift).unflatten(1, x_t.shape[1:])  # type: ignore[no-any-return]
+        h = (_norm(h) * (1 + scale) + shift).unflatten(1, x_t.shape[1:])
+        if self.projection:
+            return Projection(h, self.logits.weight, self.logits.bias)
+        return self.logits(h)  # type: ignore[no-any-return]
 
 
 class _Layer(nn.Module):
