@@ -5,6 +5,10 @@ f = softmax(logits) and G_z = f_z dL/df_z, two numbers of a row are needed besid
 over z != x:
 
     dL/dlogit_z = f_z (dL/df_z - G_x - E)        dL/dlogit_x = (1 - f_x) G_x - f_x E
+
+Numbers of a row are float64 vectors, and 1 - f and h - k are never formed by subtraction. Cells, one per row and
+category, are in the precision of the logits and live in a few buffers that all chunks share: fresh memory costs more
+than the arithmetic. In cells exp2 is a third of the time of exp, and columns (n, 1) are as fast as scalars.
 """
 
 from typing import NamedTuple
@@ -16,313 +20,357 @@ from usd3.kernels.problem import Leap, Problem
 
 __all__ = ["CELLS", "draw_rows", "loss_rows"]
 
-CELLS = 1 << 18
-"""Logits that are worked on at once: a few temporaries of this size fit into a core's cache."""
+CELLS = 1 << 20
+"""Logits that are worked on at once. More are faster, as each operation on the numbers of rows has its own cost."""
 
-NOTHING = 1e-30  # a target below this is taken as 0
-NEVER = -1e30  # its log
-_ROUGH = 0.01  # where u - log(1 + u) loses more than this to cancellation,
-_SMALL = 0.05  # its series is taken for all |u| below this
+_LOG2_E = 1.4426950408889634
+_FAR = 1e30  # -log f is at most this
+_LEAST = 1e-290  # a denominator is at least this
+_ROUGH, _FLAT = 0.01, 1e-3  # where a sum of u - log(1 + u) is less than this part of its terms, or of 1,
+_SMALL = 0.05  # it is formed again, by its series for all |u| below this
 
 
 def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradient: Tensor | None) -> Tensor:
     """Terms (4, R) of each row: vlb, ce, l2 (0 unless asked for), and their sum with `weights`.
 
     The weights are float64, (3, B) or (3, R). `gradient`, (R, K), receives the gradient of that sum; it may be the
-    logits themselves. Rows that are not free get 0.
+    logits themselves. Rows that are not free, or certainly clean (m_x = 0), are not read and get 0.
     """
+    logits = logits.detach()
     R, K = logits.shape
     dtype = torch.promote_types(logits.dtype, torch.float32)
     terms = torch.zeros(4, R, dtype=dtype, device=logits.device)
-    rows = torch.arange(R, device=logits.device) if p.free is None else p.free.nonzero().squeeze(-1)
-    if gradient is not None and p.free is not None:
-        gradient[~p.free] = 0
-    for chunk in rows.split(max(1, CELLS // K)) if len(rows) else ():
-        own = slice(int(chunk[0]), int(chunk[-1]) + 1) if p.free is None else chunk
-        number = chunk + p.first
-        objects = number // p.elements
-        w = weights[:, objects if weights.shape[1] == p.coefficients.shape[1] else own]
-        numbers = _Numbers.of(p, own, number, objects)
-        found, slopes = _rows(logits[own].to(dtype), p, numbers, w, with_l2, gradient is not None)
-        terms[:, own] = torch.cat([found, (found * w).sum(0, keepdim=True)]).to(dtype)
-        if gradient is not None and slopes is not None:
-            gradient[own] = slopes.to(gradient.dtype)
+    read = _read(p)
+    rows = None if read is None else read.nonzero().squeeze(1)
+    if gradient is not None and read is not None:
+        gradient.index_fill_(0, (~read).nonzero().squeeze(1), 0)
+    count, size = R if rows is None else len(rows), max(1, CELLS // K)
+    spare = torch.empty(3, min(count, size), K, dtype=dtype, device=logits.device)
+    for start in range(0, count, size):
+        part = slice(start, min(start + size, count))
+        own = part if rows is None else rows[part]
+        e, *buffers = spare[:, : part.stop - start]
+        direct = rows is None and gradient is not None and gradient.dtype == dtype
+        if direct and gradient is not None:
+            e = gradient[part]
+        n = _known(p, own, weights)
+        cells = logits[part] if rows is None else torch.index_select(logits, 0, own)
+        found = _loss(cells, e, buffers, p, n, with_l2, gradient is not None)
+        for i, term in enumerate(found):
+            terms[i, own] = term if rows is None else term.to(dtype)
+        if gradient is not None and not direct:
+            gradient[own] = e.to(gradient.dtype)
     return terms
 
 
-class _Numbers(NamedTuple):
-    """What is known of each row before its logits are read, float64."""
+def _read(p: Problem) -> Tensor | None:
+    """Which rows are read; None: all."""
+    if p.mask >= 0:
+        noisy = p.x == p.mask
+    elif p.m is not None and not bool((p.m > 0).all()):
+        number = torch.arange(p.first, p.first + len(p.x), device=p.x.device)
+        noisy = p.m[number % len(p.m), p.x] > 0
+    else:
+        return p.free
+    return noisy if p.free is None else noisy & p.free
+
+
+class _Known(NamedTuple):
+    """What is known of each row before its logits are read: categories (n, 1), numbers (n,) float64."""
 
     x: Tensor
     x_0: Tensor
-    same: Tensor  # x = x_0
+    same: Tensor  # x = x_0, as 0 or 1
+    apart: Tensor  # the contrary
     A: Tensor
     N: Tensor
     keep: Tensor
     m_x: Tensor
     m_0: Tensor  # 0 where x = x_0: that cell is x's
+    m: Tensor | None  # of every category, (n, K) or (1, K); None: the same for all, or the mask
     r: Tensor
     q: Tensor  # 1 - r
-    m: Tensor | float  # of every category, (n, K) or (1, K), or one number for all
-
-    @classmethod
-    def of(cls, p: Problem, own: slice | Tensor, rows: Tensor, objects: Tensor) -> "_Numbers":
-        x, x_0 = p.x[own], p.x_0[own]
-        A, N, keep, alpha_bar, lost = p.coefficients[:, objects]
-        same, m = x == x_0, 1 / p.num_classes
-        m_x = m_0 = torch.full_like(A, m)
-        table: Tensor | float = m
-        if p.mask >= 0:
-            m_x, m_0, table = (x == p.mask).double(), (x_0 == p.mask).double(), 0.0
-        elif p.m is not None:
-            place = rows % len(p.m)
-            m_x, m_0 = p.m[place, x], p.m[place, x_0]
-            table = p.m if len(p.m) == 1 else p.m[place]
-        here = torch.where(m_x > 0, alpha_bar + lost * m_x, 1.0)
-        r = torch.where(m_x > 0, alpha_bar / here, 1.0)
-        return cls(x, x_0, same, A, N, keep, m_x, torch.where(same, 0.0, m_0), r, lost * m_x / here, table)
+    w_vlb: Tensor
+    w_ce: Tensor
+    w_l2: Tensor
 
 
-def _rows(
-    logits: Tensor, p: Problem, n: _Numbers, weights: Tensor, with_l2: bool, with_gradient: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Terms (3, n) and gradient (n, K) of these rows."""
-    at_x, at_0 = n.x[:, None], n.x_0[:, None]
-    l_x, l_0 = (logits.gather(1, at).squeeze(1).double() for at in (at_x, at_0))
-    top = _largest(logits, p.mask)
-    e = (logits - top[:, None]).exp_()
+def _known(p: Problem, own: slice | Tensor, weights: Tensor) -> _Known:
+    x, x_0 = p.x[own], p.x_0[own]
+    rows = torch.arange(own.start, own.stop, device=x.device) if isinstance(own, slice) else own
+    number = rows + p.first
+    objects = number // p.elements
+    A, N, keep, alpha_bar, lost = p.coefficients.index_select(1, objects)
+    w = weights.index_select(1, objects if weights.shape[1] == p.coefficients.shape[1] else rows)
+    same = (x == x_0).double()
+    apart, m = 1 - same, None
     if p.mask >= 0:
-        e[:, p.mask] = 0
-    e.scatter_(1, at_x, 0.0).scatter_(1, at_0, 0.0)  # from here on e holds the other categories
-    others, top = e.sum(1).double(), top.double()
-    e_x = torch.where(n.x == p.mask, 0.0, torch.exp(l_x - top))
-    e_0 = torch.where(n.same, 0.0, torch.exp(l_0 - top))
-    total = others + e_0 + e_x
-    f_x, f_0, not_f_x, f_others = e_x / total, e_0 / total, (others + e_0) / total, others / total
-    log_total = top + total.log()
-    log_f_x = torch.where(not_f_x < 0.5, torch.log1p(-not_f_x), l_x - log_total)
-    log_f_0 = l_0 - log_total
-    if p.mask >= 0:
-        log_f_x = torch.where(n.x == p.mask, NEVER, log_f_x)
-    log_f_x, log_f_0 = log_f_x.clamp(min=NEVER), log_f_0.clamp(min=NEVER)
-
-    clean = n.m_x == 0
-    w_vlb, w_ce, w_l2 = torch.where(clean, 0.0, weights)
-    gap = torch.where(n.same, -not_f_x, f_x)  # f_x - [x = x_0]
-    c_k, c_h = torch.where(n.same, n.q, 1.0), not_f_x + n.q * f_x
-    cells = _bregman_cells(e, total, n, p, c_k, c_h, gap, f_others)
-    apart = ~n.same
-    k_0, rest_0 = n.A + n.N * n.m_0, n.N * c_h * n.m_0
-    cell_0, gap_0, A_f_0, k_t_0 = _cell(k_0, n.A, log_f_0, rest_0)
-    vlb = cells.value + torch.where(apart, cell_0, 0.0)
-    slope_0 = -torch.expm1((-gap_0).clamp(max=600.0))
-    G_x = -n.r * f_x * n.N * (cells.m_slope + n.m_0 * slope_0)
-    if p.is_step:
-        k_x = n.A * n.same + n.keep + n.N * (n.r * n.same + c_k * n.m_x)
-        rest_x = n.keep + n.N * (n.r * f_x + c_h * n.m_x)
-        cell_x, *_ = _cell(k_x, n.A, log_f_x, rest_x)
-        vlb = vlb + cell_x
-        G_x = G_x + _pull(k_x, n.A, log_f_x, rest_x, n.A + n.N * n.r * (1 - n.m_x))
-    ce = -torch.where(n.same, log_f_x, log_f_0)
-    l2 = torch.zeros_like(ce)
-    G_0 = w_vlb * (A_f_0 - k_t_0)
-    G_x, E = w_vlb * G_x, w_vlb * n.A * cells.f_slope
-    if with_l2:
-        phi = (n.N * n.r / n.A.clamp(min=1e-300)).clamp(max=1.0)
-        d = e * _column(1 / total, e) - _column(phi * gap, e) * _as(n.m, e)
-        d.scatter_(1, at_x, 0.0).scatter_(1, at_0, 0.0)
-        d_x, d_0 = gap * (1 + phi * (1 - n.m_x)), torch.where(apart, -(others + e_x) / total - phi * gap * n.m_0, 0.0)
-        l2 = d.square().sum(1).double() + d_x.square() + d_0.square()
-        m_d = (d * _as(n.m, e)).sum(1).double() + n.m_0 * d_0
-        G_x = G_x + w_l2 * f_x * 2 * (d_x * (1 + phi * (1 - n.m_x)) - phi * m_d)
-        G_0 = G_0 + w_l2 * 2 * d_0 * f_0
-        E = E + w_l2 * 2 * (e * d).sum(1).double() / total
-    terms = torch.where(clean, 0.0, torch.stack([vlb, ce, l2]))
-    if not with_gradient:
-        return terms, None
-    E = E + torch.where(apart, G_0, 0.0)
-    slopes = cells.slopes
-    if slopes is None:  # 1 everywhere
-        slopes = _column(w_vlb * n.A + w_ce - G_x - E, e)
+        m_x, m_0 = torch.ones_like(A), torch.zeros_like(A)
+    elif p.m is None:
+        m_x, m_0 = torch.full_like(A, 1 / p.num_classes), apart / p.num_classes
     else:
-        slopes = slopes.mul_(_column(w_vlb * n.A, e)).add_(_column(w_ce - G_x - E, e))
-    if with_l2:
-        slopes = slopes + d.mul_(_column(2 * w_l2, e))
-    gradient = e.mul_(_column(1 / total, e)).mul_(slopes)
-    g_0 = G_0 - f_0 * (G_x + E) - w_ce * (others + e_x) / total
-    g_x = not_f_x * G_x - f_x * E + w_ce * gap
-    gradient.scatter_(1, at_0, _column(g_0, e)).scatter_(1, at_x, _column(g_x, e))
-    return terms, torch.where(clean[:, None], 0.0, gradient) if p.mask >= 0 or p.m is not None else gradient
+        place = number % len(p.m)
+        m_x, m_0 = p.m[place, x], p.m[place, x_0] * apart
+        m = p.m if len(p.m) == 1 else p.m[place]
+    back = lost * m_x
+    here = alpha_bar + back
+    return _Known(
+        x[:, None], x_0[:, None], same, apart, A, N, keep, m_x, m_0, m, alpha_bar / here, back / here, w[0], w[1], w[2]
+    )
 
 
-class _Cells(NamedTuple):
-    """The Bregman terms of all z but x and x_0, and their slopes s = 1 - k/h; `slopes` None: all 1."""
+class _Seen(NamedTuple):
+    """What the logits say of each row, (n,) float64; `f_0` is 0 where x = x_0."""
 
-    value: Tensor
-    f_slope: Tensor  # sum of f s
-    m_slope: Tensor  # sum of m s
-    slopes: Tensor | None
+    total: Tensor  # f = e / total
+    f_x: Tensor
+    not_f_x: Tensor
+    f_0: Tensor
+    not_f_0: Tensor
+    f_others: Tensor
+    gap: Tensor  # f_x - [x = x_0]
+    c_h: Tensor  # P(noised), by f
+    c_k: Tensor  # and by x_0
+    ce: Tensor
 
 
-def _bregman_cells(
-    e: Tensor, total: Tensor, n: _Numbers, p: Problem, c_k: Tensor, c_h: Tensor, gap: Tensor, f_others: Tensor
-) -> _Cells:
-    """k = N c_k m and h = A f + N c_h m: with u = (h - k)/k the term is k (u - log(1 + u)), the slope u / (1 + u)."""
-    m, N_k = n.m, n.N * c_k
-    m_others = 1 - n.m_x - n.m_0
+def _softmax(logits: Tensor, e: Tensor, mask: int) -> Tensor:
+    """exp(logits - top) into e, 0 for the mask; the largest logit, top (n, 1)."""
+    if mask >= 0:
+        logits = e.copy_(logits)
+        logits[:, mask] = -torch.inf
+    top = logits.amax(1, keepdim=True).to(e.dtype)
+    torch.sub(logits, top, out=e).mul_(_LOG2_E).exp2_()
+    return top
+
+
+def _seen(logits: Tensor, e: Tensor, n: _Known, mask: int) -> _Seen:
+    """Fill e with the other categories' share."""
+    l_0 = logits.gather(1, n.x_0).squeeze(1).double()
+    top = _softmax(logits, e, mask)
+    e_x, e_t = (e.gather(1, at).squeeze(1).double() for at in (n.x, n.x_0))
+    nothing = torch.zeros_like(top)
+    others = e.scatter_(1, n.x, nothing).scatter_(1, n.x_0, nothing).sum(1).double()
+    e_0 = n.apart * e_t
+    rest_x, rest_0 = others + e_0, others + n.apart * e_x
+    total = rest_x + e_x
+    f_x, not_f_x, not_f_0 = e_x / total, rest_x / total, rest_0 / total
+    far = top.squeeze(1).double() - l_0 + total.log()
+    ce = torch.where(not_f_0 < 0.5, -torch.log1p(-not_f_0), far).clamp(max=_FAR)
+    c_h, c_k = not_f_x + n.q * f_x, n.apart + n.same * n.q
+    gap = n.apart * f_x - n.same * not_f_x
+    return _Seen(total, f_x, not_f_x, e_0 / total, not_f_0, others / total, gap, c_h, c_k, ce)
+
+
+def _loss(
+    logits: Tensor, e: Tensor, buffers: list[Tensor], p: Problem, n: _Known, with_l2: bool, with_gradient: bool
+) -> tuple[Tensor, ...]:
+    """vlb, ce, l2 and their weighted sum; the gradient in e."""
+    s = _seen(logits, e, n, p.mask)
+    y = buffers[0]
     if p.mask >= 0:  # k = 0 and h = A f
-        return _Cells(n.A * f_others, f_others, torch.zeros_like(f_others), None)
-    table = m if isinstance(m, Tensor) else None
-    smallest = 1 / p.num_classes if table is None else torch.where(table > 0, table, 1.0).amin(1)
-    live = N_k * smallest > NOTHING
-    safe_k, safe_c = torch.where(live, N_k, 1.0), torch.where(live, c_k, 1.0)
-    a, g = (n.A / safe_k / total).clamp(max=1e30), -n.r * gap / safe_c
-    if table is None:
-        u = (e * _column(a * p.num_classes, e)).add_(_column(g, e))
+        vlb, f_slope, m_slope = n.A * s.f_others, s.f_others, n.m_0
     else:
-        inverse = torch.where(table > 0, 1 / torch.where(table > 0, table, 1.0), 0.0).to(e.dtype)
-        u = (e * _column(a, e)).mul_(inverse).add_(_column(g, e) * (inverse > 0))
-    u.scatter_(1, n.x[:, None], 0.0).scatter_(1, n.x_0[:, None], 0.0)
-    v = u + 1
-    deep = g < -0.9  # 1 + g cancels: there 1 + u is formed anew
-    if bool(deep.any()):
-        v[deep] = _ratios(e, a, c_h / safe_c, table, n, deep, p.num_classes)
-    weight = 1 / p.num_classes if table is None else table.to(e.dtype)
-    cells = u - torch.log1p(u)
-    if bool(deep.any()):
-        cells[deep] = u[deep] - v[deep].log()
-    value, size = _weighted_sum(cells, weight), _weighted_sum(u.abs(), weight)
-    rough = value < _ROUGH * size  # u and log(1 + u) cancel
+        vlb, f_slope, m_slope = _others(e, y, buffers[1], n, s)
+    # the cell at x_0 != x
+    N_m = n.N * n.m_0
+    h_0, more_0 = n.A * s.f_0 + N_m * s.c_h, -n.apart * (n.A * s.not_f_0 + N_m * n.r * s.f_x)
+    vlb = vlb + _cell(n.apart * n.A + N_m, h_0, more_0, s.ce)
+    h_0 = h_0.clamp(min=_LEAST)
+    G_0 = more_0 * (1 - N_m * s.c_h / h_0)
+    G_x = -n.r * s.f_x * (n.N * m_slope + N_m * more_0 / h_0)
+    if p.is_step:  # the cell at x
+        pull, stay = n.A + n.N * n.r * (1 - n.m_x), n.keep + n.N * n.m_x
+        h_x, more_x = stay + s.f_x * pull, s.gap * pull
+        vlb = vlb + _cell(stay + n.same * pull, h_x, more_x, s.ce)
+        G_x = G_x + more_x * (1 - stay / h_x.clamp(min=_LEAST))
+    loss = n.w_vlb * vlb + n.w_ce * s.ce
+    G_x, G_0, E = n.w_vlb * G_x, n.w_vlb * G_0, n.w_vlb * n.A * f_slope
+    l2, bend, shift = torch.zeros_like(vlb), n.w_l2, n.w_l2
+    if with_l2:  # d = f - e_x0 + phi gap (e_x - m)
+        phi = (n.N * n.r / n.A.clamp(min=_LEAST)).clamp(max=1.0)
+        shift, bend = phi * s.gap, 2 * n.w_l2
+        f_f, f_m, m_m = _moments(e, buffers[1], n, s)
+        d_x, d_0 = s.gap + shift * (1 - n.m_x), -n.apart * s.not_f_0 - shift * n.m_0
+        l2 = f_f + shift * (shift * m_m - 2 * f_m) + d_x.square() + d_0.square()
+        loss = loss + n.w_l2 * l2
+        G_x = G_x + bend * s.f_x * (d_x * (1 + phi * (1 - n.m_x)) - phi * (f_m - shift * m_m + n.m_0 * d_0))
+        G_0 = G_0 + bend * d_0 * s.f_0
+        E = E + bend * (f_f - shift * f_m)
+    if with_gradient:
+        E = E + G_0
+        level, steep = n.w_ce - G_x - E, n.w_vlb * n.A
+        _slopes(y, e, buffers[1], p, n, s, level, steep, bend if with_l2 else None, shift)
+        e.mul_(y)
+        g_0 = G_0 - s.f_0 * (G_x + E) - n.w_ce * s.not_f_0
+        g_x = s.not_f_x * G_x - s.f_x * E + n.w_ce * s.gap
+        e.scatter_(1, n.x_0, _column(g_0, e)).scatter_(1, n.x, _column(g_x, e))
+    return vlb, s.ce, l2, loss
+
+
+def _others(e: Tensor, y: Tensor, v: Tensor, n: _Known, s: _Seen) -> tuple[Tensor, Tensor, Tensor]:
+    """The terms of all z but x and x_0, summed, and the sums of f and m times their slopes, which are left in y.
+
+    k = N c_k m and h = A f + N c_h m = N c_h m (1 + y), y = A f / (N c_h m). The term is h - k - k log(h/k), the slope
+    1 - k/h = (y + 1 - c_k/c_h) / (1 + y).
+    """
+    N_k, m_others, K = n.N * s.c_k, 1 - n.m_x - n.m_0, e.shape[1]
+    a = n.A / s.total / (n.N * s.c_h).clamp(min=_LEAST)
+    if n.m is None:
+        a = (a * K).clamp(max=_FAR)
+        torch.add(torch.mul(e, _column(a, e), out=y), 1.0, out=v)
+    else:
+        m = n.m.to(e.dtype)
+        inverse = (1 / m).masked_fill_(m == 0, 0.0)
+        torch.mul(e, _column(a.clamp(max=_FAR / float(inverse.max())), e), out=y).mul_(inverse)
+        log_v = torch.log1p(y, out=v).mul_(m).sum(1).double()
+        torch.add(y, 1.0, out=v)
+    more = -n.r * s.gap  # c_h - c_k
+    y.add_(_column(more / s.c_h, e)).div_(v)
+    if n.m is not None:
+        y.masked_fill_(m == 0, 1.0)
+    nothing = _column(torch.zeros_like(a), e)
+    y.scatter_(1, n.x, nothing).scatter_(1, n.x_0, nothing)
+    if n.m is None:
+        log_v, m_slope = _sum_log(v, 1 + float(a.max())).double() / K, y.sum(1).double() / K
+    else:
+        m_slope = torch.mul(y, m, out=v).sum(1).double()
+    f_slope = torch.mul(y, e, out=v).sum(1).double() / s.total
+    A_f, N_m = n.A * s.f_others, n.N * m_others
+    value = A_f + N_m * more - N_k * (m_others * (s.c_h / s.c_k).log() + log_v)
+    rough = value < _ROUGH * (A_f + N_m * more.abs()) + _FLAT * N_m * s.c_k
     if bool(rough.any()):
-        near = u[rough]
-        cells = torch.where(near.abs() < _SMALL, _series(near), cells[rough])
-        value[rough] = _weighted_sum(cells, weight[rough] if isinstance(weight, Tensor) and len(weight) > 1 else weight)
-    slopes = u.div_(v)
-    m_slope = _weighted_sum(slopes, weight)
-    if table is None:
-        f_slope = (slopes * e).sum(1).double() / total
+        again = rough.nonzero().squeeze(1)
+        value[again] = _others_again(e[again], _Known(*(_taken(v, again) for v in n)), _Seen(*(v[again] for v in s)))
+    return value, f_slope, m_slope
+
+
+def _others_again(e: Tensor, n: _Known, s: _Seen) -> Tensor:
+    """The same sum where it cancels: k (u - log(1 + u)) with u = (h - k)/k, by a series where u is small."""
+    N_k, nothing = n.N * s.c_k, _column(torch.zeros_like(n.A), e)
+    m = torch.full_like(e[:1], 1 / e.shape[1]) if n.m is None else n.m.to(e.dtype)
+    u = e * _column(n.A / s.total / N_k.clamp(min=_LEAST), e) / m.clamp(min=1e-30) - _column(n.r * s.gap / s.c_k, e)
+    u = u.scatter_(1, n.x, nothing).scatter_(1, n.x_0, nothing).clamp_(min=-1 + 1e-7)
+    series = u * u * (1 / 2 - u * (1 / 3 - u * (1 / 4 - u * (1 / 5 - u * (1 / 6 - u / 7)))))
+    cells = torch.where(u.abs() < _SMALL, series, u - u.log1p()) * m
+    return N_k * cells.masked_fill_(m == 0, 0.0).sum(1).double() + n.A * (e * (m == 0)).sum(1).double() / s.total
+
+
+def _sum_log(v: Tensor, largest: float) -> Tensor:
+    """Sum over the categories of log v, 1 <= v <= largest: products first, as logs are dear. Overwrites v."""
+    width = v.shape[1]
+    while width > 4 and largest * largest < 1e37:
+        half = width // 2
+        v[:, :half].mul_(v[:, width - half : width])
+        width, largest = width - half, largest * largest
+    return v[:, :width].log_().sum(1)
+
+
+def _cell(k: Tensor, h: Tensor, more: Tensor, ce: Tensor) -> Tensor:
+    """h - k - k log(h/k), more = h - k; h/k is at least exp(-ce), also where that underflows."""
+    safe = k.clamp(min=_LEAST)
+    u = more / safe
+    log_v = torch.where(u > -0.5, torch.log1p(u), torch.maximum((h / safe).log(), -ce))
+    return more - k * log_v
+
+
+def _moments(e: Tensor, v: Tensor, n: _Known, s: _Seen) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums of f f, f m and m m over all z but x and x_0."""
+    f_f = torch.mul(e, e, out=v).sum(1).double() / s.total.square()
+    if n.m is not None:
+        f_m = torch.mul(e, n.m.to(e.dtype), out=v).sum(1).double() / s.total
+        return f_f, f_m, n.m.square().sum(1) - n.m_x.square() - n.m_0.square()
+    each = n.m_0 + n.same * n.m_x  # 1/K, or 0 where all noise is the mask
+    return f_f, s.f_others * each, each * (1 - n.m_x - n.m_0)
+
+
+def _slopes(
+    y: Tensor,
+    e: Tensor,
+    v: Tensor,
+    p: Problem,
+    n: _Known,
+    s: _Seen,
+    level: Tensor,
+    steep: Tensor,
+    bend: Tensor | None,
+    shift: Tensor,
+) -> None:
+    """y becomes dL/dlogit / e of the other categories: (steep y + bend (f - shift m) + level) / total."""
+    if bend is not None and n.m is None:
+        level = level - bend * shift * n.m_x if p.mask < 0 else level
+    if p.mask >= 0:
+        y.copy_(_column((steep + level) / s.total, e).expand_as(y))
     else:
-        dead = (table == 0).to(e.dtype)
-        slopes += dead
-        f_slope = (slopes * e).sum(1).double() / total
-        value = value + n.A / safe_k * (e * dead).sum(1).double() / total
-    value = N_k * value
-    if not bool(live.all()):  # k = 0: the term is h, and the slope 1
-        value = torch.where(live, value, n.A * f_others + n.N * c_h * m_others)
-        f_slope, m_slope = torch.where(live, f_slope, f_others), torch.where(live, m_slope, m_others)
-        slopes[~live] = 1
-    return _Cells(value, f_slope, m_slope, slopes)
+        y.mul_(_column(steep / s.total, e)).add_(_column(level / s.total, e))
+    if bend is not None:
+        y.add_(torch.mul(e, _column(bend / s.total.square(), e), out=v))
+        if n.m is not None:
+            y.sub_(torch.mul(n.m.to(e.dtype), _column(bend * shift / s.total, e), out=v))
 
 
-def _ratios(
-    e: Tensor, a: Tensor, ratio: Tensor, table: Tensor | None, n: _Numbers, rows: Tensor, num_classes: int
-) -> Tensor:
-    """h / k of these rows, without going through 1 + u; 1 at x and x_0."""
-    own = e[rows]
-    if table is None:
-        v = own * _column(a[rows] * num_classes, e)
-    else:
-        m = table if len(table) == 1 else table[rows]
-        v = own * _column(a[rows], e) * torch.where(m > 0, 1 / torch.where(m > 0, m, 1.0), 0.0).to(e.dtype)
-    v += _column(ratio[rows], e)
-    v.clamp_(min=1e-30)
-    return v.scatter_(1, n.x[rows][:, None], 1.0).scatter_(1, n.x_0[rows][:, None], 1.0)
-
-
-def _weighted_sum(cells: Tensor, weight: Tensor | float) -> Tensor:
-    """Sum over the categories, float64."""
-    return (cells * weight).sum(1).double() if isinstance(weight, Tensor) else cells.sum(1).double() * weight
-
-
-def _series(u: Tensor) -> Tensor:
-    """u - log(1 + u) for small u."""
-    return u * u * (1 / 2 - u * (1 / 3 - u * (1 / 4 - u * (1 / 5 - u * (1 / 6 - u / 7)))))
-
-
-def _cell(k: Tensor, A: Tensor, log_f: Tensor, rest: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """k log(k/h) - k + h at h = A f + rest; log(h/k); A f; k A f / h. Right also where f underflows."""
-    log_A_f = _log(A) + log_f
-    log_h = torch.logaddexp(log_A_f, _log(rest))
-    gap = torch.where(k > 0, log_h - _log(k), 0.0)
-    value = torch.where(k > 0, k * (torch.expm1(gap) - gap), log_h.exp())
-    return value, gap, log_A_f.exp(), k * torch.exp((log_A_f - log_h).clamp(max=0.0))
-
-
-def _pull(k: Tensor, A: Tensor, log_f: Tensor, rest: Tensor, slope: Tensor) -> Tensor:
-    """f dh/df (1 - k/h) at h = A f + rest, with dh/df = slope."""
-    log_h = torch.logaddexp(_log(A) + log_f, _log(rest))
-    return slope * log_f.exp() - k * torch.exp((_log(slope) + log_f - log_h).clamp(max=0.0))
-
-
-def _log(value: Tensor) -> Tensor:
-    """log, with NEVER for 0."""
-    return torch.where(value > 0, value, 1.0).log() + torch.where(value > 0, 0.0, NEVER)
-
-
-def _largest(logits: Tensor, mask: int) -> Tensor:
-    """The largest logit of each row; the mask does not count."""
-    if mask < 0:
-        return logits.amax(1)
-    parts = [part.amax(1) for part in (logits[:, :mask], logits[:, mask + 1 :]) if part.shape[1]]
-    return torch.stack(parts).amax(0)
+def _taken(value: Tensor | None, rows: Tensor) -> Tensor | None:
+    return value if value is None or len(value) == 1 else value[rows]
 
 
 def _column(value: Tensor, like: Tensor) -> Tensor:
     return value.to(like.dtype)[:, None]
 
 
-def _as(m: Tensor | float, like: Tensor) -> Tensor | float:
-    return m.to(like.dtype) if isinstance(m, Tensor) else m
-
-
 def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
     """New categories (R,), -1 where the logits are NaN. Without uniforms u (2, R): the mass that leaves x, float64."""
-    size = max(1, CELLS // p.num_classes)
-    parts = [_drawn(logits, p, slice(i, min(i + size, len(logits))), u) for i in range(0, len(logits), size)]
+    R, K = logits.shape
+    size = max(1, min(R, CELLS // K))
+    e = torch.empty(size, K, dtype=torch.promote_types(logits.dtype, torch.float32), device=logits.device)
+    parts = [_drawn(logits, p, slice(i, min(i + size, R)), u, e) for i in range(0, R, size)]
     return torch.cat(parts) if parts else p.x.new_empty(0, dtype=torch.float64 if u is None else torch.int64)
 
 
-def _drawn(logits: Tensor, p: Leap, rows: slice, u: Tensor | None) -> Tensor:
-    x, logits = p.x[rows], logits[rows].to(torch.promote_types(logits.dtype, torch.float32))
-    elements = len(p.x) // p.coefficients.shape[1]
-    objects = torch.arange(rows.start, rows.stop, device=x.device) // elements
-    to_f, to_m, anew, alpha_bar, lost = p.coefficients[:, objects]
-    m_x = torch.full_like(to_f, 1 / p.num_classes) if p.m_x is None else p.m_x[rows]
+def _drawn(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, e: Tensor) -> Tensor:
+    x, e = p.x[rows], e[: rows.stop - rows.start]
+    objects = torch.arange(rows.start, rows.stop, device=x.device) // (len(p.x) // p.coefficients.shape[1])
+    to_f, to_m, anew, alpha_bar, lost = p.coefficients.index_select(1, objects)
     if p.mask >= 0:
         m_x = (x == p.mask).double()
-    top = _largest(logits, p.mask)
-    e = (logits - top[:, None]).exp_()
-    if p.mask >= 0:
-        e[:, p.mask] = 0
-    e_x = e.gather(1, x[:, None]).squeeze(1).double()
-    others = e.scatter_(1, x[:, None], 0.0).sum(1).double()
-    clean = m_x == 0
-    f_x = torch.where(clean, 1.0, e_x / (others + e_x))
-    not_f_x = torch.where(clean, 0.0, others / (others + e_x))
-    q = torch.where(clean, 0.0, lost * m_x / torch.where(clean, 1.0, alpha_bar + lost * m_x))
-    to_f = to_f * not_f_x
-    to_m = (to_m * (not_f_x + q * f_x) + anew) * (1 - m_x)
+    else:
+        m_x = torch.full_like(to_f, 1 / p.num_classes) if p.m_x is None else p.m_x[rows]
+    top, at_x = _softmax(logits[rows], e, p.mask), x[:, None]
+    e_x = e.gather(1, at_x).squeeze(1).double()
+    others = e.scatter_(1, at_x, torch.zeros_like(top)).sum(1).double()
+    total, back = others + e_x, lost * m_x
+    not_f_x, noised = others / total, (others + e_x * back / (alpha_bar + back)) / total
+    clean = None
+    if p.mask >= 0 or p.m_x is not None:  # f = e_x and nothing was noised where m_x = 0
+        clean = m_x == 0
+        not_f_x, noised = not_f_x.masked_fill_(clean, 0.0), noised.masked_fill_(clean, 0.0)
+    to_f, to_m = to_f * not_f_x, (to_m * noised + anew) * (1 - m_x)
     mass: Tensor = to_f + to_m
     if p.damped:
         damp = torch.exp(-mass)
         to_f, to_m, mass = damp * to_f, damp * to_m, damp * mass
     if u is None:
         return mass
-    branch, v = u[0, rows] * mass.clamp(min=1.0), u[1, rows].clamp(max=1 - 2.0**-53)
-    to_noise, to_clean = branch < to_m, (branch >= to_m) & (branch < to_m + to_f)
+    branch, v = u[0, rows] * mass.clamp(min=1.0), u[1, rows].clamp(max=1 - 2.0**-52)
+    to_noise, to_clean, bad = branch < to_m, (branch >= to_m) & (branch < to_m + to_f), mass.isnan()
     if p.free is not None:
-        to_noise, to_clean = to_noise & p.free[rows], to_clean & p.free[rows]
+        to_noise, to_clean, bad = (which & p.free[rows] for which in (to_noise, to_clean, bad))
     if p.noisy is not None:
         noisy = p.noisy[rows]
     elif p.mask >= 0:
         noisy = torch.full_like(x, p.mask)
     else:
         noisy = (v * (p.num_classes - 1)).long()
-        noisy = noisy + (noisy >= x)
-    drawn, jumping = torch.where(to_noise, noisy, x), to_clean.nonzero().squeeze(-1)
-    if len(jumping):
-        upto = e[jumping].cumsum(1, dtype=torch.float64)
-        upto /= upto[:, -1:].clone()
-        drawn[jumping] = torch.searchsorted(upto, v[jumping, None], right=True).squeeze(1)
-    bad = torch.isnan(mass) & ~clean
-    return torch.where(bad if p.free is None else bad & p.free[rows], -1, drawn)
+        noisy += noisy >= x
+    drawn = torch.where(to_noise, noisy, x)
+    _draw_from(e, v, to_clean.nonzero().squeeze(1), drawn)
+    return drawn.masked_fill_(bad, -1)
+
+
+def _draw_from(e: Tensor, v: Tensor, rows: Tensor, drawn: Tensor) -> None:
+    """Into `drawn`, for these rows, a category by the float64 running sum of e."""
+    size = max(1, CELLS // 16 // e.shape[1])
+    upto = e.new_empty(min(size, len(rows)), e.shape[1], dtype=torch.float64)
+    for own in rows.split(size) if len(rows) else ():
+        torch.cumsum(e[own], 1, dtype=torch.float64, out=upto[: len(own)])
+        target = v[own, None] * upto[: len(own), -1:]  # below the last sum, as v < 1 - 2^-52
+        drawn[own] = torch.searchsorted(upto[: len(own)], target, right=True).squeeze(1)
