@@ -109,18 +109,18 @@ class Process:
         alpha_bar = torch.where(at_0, 1.0, self.schedule._kept(time))
         return Level(column(alpha_bar, x), column(torch.where(at_0, 0.0, self.schedule._lost(time)), x))
 
-    def step(self, time: Tensor, before: Tensor, x: Tensor) -> Transition:
+    def step(self, time: Tensor, before: Tensor, x: Tensor, level: Level | None = None) -> Transition:
         """Weights of the backward step t -> s: 1 - mu to f, mu (1 - a_ts) to m, mu a_ts stays."""
-        t, s = self.level(time, x), self.level(before, x)
+        t, s = level or self.level(time, x), self.level(before, x)
         a_ts = torch.where(s.lost == 0, t.alpha_bar, column(self.schedule._kept(time, before), x))
         lost_ts = torch.where(s.lost == 0, t.lost, column(self.schedule._lost(time, before), x))
         lost_t = torch.where(t.lost > 0, t.lost, 1.0)
         mu = torch.where(t.lost > 0, s.lost / lost_t, 1.0)
         return Transition(clean=s.alpha_bar * lost_ts / lost_t, noise=mu * lost_ts, keep=mu * a_ts)
 
-    def rate_weights(self, time: Tensor, x: Tensor) -> Transition:
+    def rate_weights(self, time: Tensor, x: Tensor, level: Level | None = None) -> Transition:
         """Weights of the reverse rate beta H: beta abar / (1 - abar) to f, beta to m."""
-        level, decay = self.level(time, x), column(self.schedule._decay(time), x)
+        level, decay = level or self.level(time, x), column(self.schedule._decay(time), x)
         return Transition(clean=decay / level.lost, noise=decay / level.alpha_bar.clamp(min=SMALLEST))
 
     # ---- checked inputs -----------------------------------------------------------------------------------------

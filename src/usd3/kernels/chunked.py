@@ -11,6 +11,7 @@ category, are in the precision of the logits and live in a few buffers that all 
 than the arithmetic. In cells exp2 is a third of the time of exp, and columns (n, 1) are as fast as scalars.
 """
 
+import threading
 from typing import NamedTuple
 
 import torch
@@ -26,8 +27,26 @@ CELLS = 1 << 20
 _LOG2_E = 1.4426950408889634
 _FAR = 1e30  # -log f is at most this
 _LEAST = 1e-290  # a denominator is at least this
-_ROUGH, _FLAT = 0.01, 1e-3  # where a sum of u - log(1 + u) is less than this part of its terms, or of 1,
-_SMALL = 0.05  # it is formed again, by its series for all |u| below this
+_ROUGH, _FLAT = 0.01, 1e-3  # where a sum of u - log(1 + u) is less than this part of |u|, or of 1, it is formed anew
+
+
+class _Scratch(threading.local):
+    """Buffers of the CPU that stay: fresh pages cost more than the arithmetic on them. Each thread has its own."""
+
+    kept: Tensor | None = None
+
+    def empty(self, count: int, rows: int, K: int, logits: Tensor) -> Tensor:
+        """(count, rows, K) for the cells of these logits, in float32 or better."""
+        dtype, size = torch.promote_types(logits.dtype, torch.float32), count * rows * K
+        if logits.device.type != "cpu" or size > 4 * CELLS:
+            return torch.empty(count, rows, K, dtype=dtype, device=logits.device)
+        if self.kept is None or self.kept.numel() < size * dtype.itemsize:
+            with torch.inference_mode(False):
+                self.kept = torch.empty(size * dtype.itemsize, dtype=torch.uint8)
+        return self.kept[: size * dtype.itemsize].view(dtype).view(count, rows, K)
+
+
+_SCRATCH = _Scratch()
 
 
 def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradient: Tensor | None) -> Tensor:
@@ -45,14 +64,13 @@ def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradie
     if gradient is not None and read is not None:
         gradient.index_fill_(0, (~read).nonzero().squeeze(1), 0)
     count, size = R if rows is None else len(rows), max(1, CELLS // K)
-    spare = torch.empty(3, min(count, size), K, dtype=dtype, device=logits.device)
+    direct = rows is None and gradient is not None and gradient.dtype == dtype
+    spare = _SCRATCH.empty(2 if direct else 3, min(count, size), K, logits)
     for start in range(0, count, size):
         part = slice(start, min(start + size, count))
         own = part if rows is None else rows[part]
-        e, *buffers = spare[:, : part.stop - start]
-        direct = rows is None and gradient is not None and gradient.dtype == dtype
-        if direct and gradient is not None:
-            e = gradient[part]
+        buffers = list(spare[:, : part.stop - start])
+        e = gradient[part] if direct and gradient is not None else buffers.pop()
         n = _known(p, own, weights)
         cells = logits[part] if rows is None else torch.index_select(logits, 0, own)
         found = _loss(cells, e, buffers, p, n, with_l2, gradient is not None)
@@ -76,18 +94,17 @@ def _read(p: Problem) -> Tensor | None:
 
 
 class _Known(NamedTuple):
-    """What is known of each row before its logits are read: categories (n, 1), numbers (n,) float64."""
+    """What is known of each row before its logits are read: numbers (n,) float64."""
 
-    x: Tensor
-    x_0: Tensor
+    at: Tensor  # x_0 and x, (n, 2)
     same: Tensor  # x = x_0, as 0 or 1
     apart: Tensor  # the contrary
+    m: Tensor | None  # of every category, (n, K) or (1, K); None: the same for all, or the mask
+    m_x: Tensor | float
+    m_0: Tensor  # 0 where x = x_0: that cell is x's
     A: Tensor
     N: Tensor
     keep: Tensor
-    m_x: Tensor
-    m_0: Tensor  # 0 where x = x_0: that cell is x's
-    m: Tensor | None  # of every category, (n, K) or (1, K); None: the same for all, or the mask
     r: Tensor
     q: Tensor  # 1 - r
     w_vlb: Tensor
@@ -97,26 +114,37 @@ class _Known(NamedTuple):
 
 def _known(p: Problem, own: slice | Tensor, weights: Tensor) -> _Known:
     x, x_0 = p.x[own], p.x_0[own]
-    rows = torch.arange(own.start, own.stop, device=x.device) if isinstance(own, slice) else own
-    number = rows + p.first
-    objects = number // p.elements
-    A, N, keep, alpha_bar, lost = p.coefficients.index_select(1, objects)
-    w = weights.index_select(1, objects if weights.shape[1] == p.coefficients.shape[1] else rows)
+    by_row = weights.shape[1] != p.coefficients.shape[1]
+    numbers = p.coefficients if by_row else torch.cat([p.coefficients, weights])
     same = (x == x_0).double()
-    apart, m = 1 - same, None
-    if p.mask >= 0:
-        m_x, m_0 = torch.ones_like(A), torch.zeros_like(A)
-    elif p.m is None:
-        m_x, m_0 = torch.full_like(A, 1 / p.num_classes), apart / p.num_classes
+    apart, at = 1 - same, torch.stack([x_0, x], 1)
+    if p.m is None:  # one m_x for all: r and q are numbers of an object
+        m_x, m = 1 / p.num_classes if p.mask < 0 else 1.0, None
+        m_0 = apart * (m_x if p.mask < 0 else 0.0)
+        A, N, keep, r, q, *w = _of_rows(_untouched(numbers, m_x), p.elements, own, p.first)
     else:
-        place = number % len(p.m)
-        m_x, m_0 = p.m[place, x], p.m[place, x_0] * apart
-        m = p.m if len(p.m) == 1 else p.m[place]
-    back = lost * m_x
-    here = alpha_bar + back
-    return _Known(
-        x[:, None], x_0[:, None], same, apart, A, N, keep, m_x, m_0, m, alpha_bar / here, back / here, w[0], w[1], w[2]
-    )
+        rows = torch.arange(own.start, own.stop, device=x.device) if isinstance(own, slice) else own
+        place = (rows + p.first) % len(p.m)
+        m_x, m_0, m = p.m[place, x], p.m[place, x_0] * apart, p.m if len(p.m) == 1 else p.m[place]
+        A, N, keep, r, q, *w = _untouched(_of_rows(numbers, p.elements, own, p.first), m_x)
+    w_vlb, w_ce, w_l2 = weights[:, own] if by_row else w
+    return _Known(at, same, apart, m, m_x, m_0, A, N, keep, r, q, w_vlb, w_ce, w_l2)
+
+
+def _untouched(numbers: Tensor, m_x: Tensor | float) -> Tensor:
+    """r and q in the place of alpha_bar and 1 - alpha_bar."""
+    alpha_bar, back = numbers[3], numbers[4] * m_x
+    return torch.cat([numbers[:3], torch.stack([alpha_bar, back]) / (alpha_bar + back), numbers[5:]])
+
+
+def _of_rows(numbers: Tensor, elements: int, own: slice | Tensor, first: int = 0) -> Tensor:
+    """Numbers of objects (m, B), with `elements` rows each, as numbers of these rows (m, n)."""
+    if not isinstance(own, slice):
+        return numbers.index_select(1, (own + first) // elements)
+    start, stop = own.start + first, own.stop + first
+    skipped = start // elements
+    found = numbers[:, skipped : (stop - 1) // elements + 1].repeat_interleave(elements, 1)
+    return found[:, start - skipped * elements : stop - skipped * elements]
 
 
 class _Seen(NamedTuple):
@@ -146,20 +174,19 @@ def _softmax(logits: Tensor, e: Tensor, mask: int) -> Tensor:
 
 def _seen(logits: Tensor, e: Tensor, n: _Known, mask: int) -> _Seen:
     """Fill e with the other categories' share."""
-    l_0 = logits.gather(1, n.x_0).squeeze(1).double()
+    two = logits.gather(1, n.at).double()
     top = _softmax(logits, e, mask)
-    e_x, e_t = (e.gather(1, at).squeeze(1).double() for at in (n.x, n.x_0))
-    nothing = torch.zeros_like(top)
-    others = e.scatter_(1, n.x, nothing).scatter_(1, n.x_0, nothing).sum(1).double()
+    others = e.scatter_(1, n.at, torch.zeros_like(two, dtype=e.dtype)).sum(1).double()
+    below = two.sub_(top)
+    e_t, e_x = below.exp().T
+    e_x = e_x * (mask < 0)
     e_0 = n.apart * e_t
     rest_x, rest_0 = others + e_0, others + n.apart * e_x
     total = rest_x + e_x
-    f_x, not_f_x, not_f_0 = e_x / total, rest_x / total, rest_0 / total
-    far = top.squeeze(1).double() - l_0 + total.log()
-    ce = torch.where(not_f_0 < 0.5, -torch.log1p(-not_f_0), far).clamp(max=_FAR)
+    f_x, not_f_x, f_0, not_f_0, f_others = torch.stack([e_x, rest_x, e_0, rest_0, others]) / total
+    ce = torch.where(not_f_0 < 0.5, -torch.log1p(-not_f_0), total.log() - below[:, 0]).clamp(max=_FAR)
     c_h, c_k = not_f_x + n.q * f_x, n.apart + n.same * n.q
-    gap = n.apart * f_x - n.same * not_f_x
-    return _Seen(total, f_x, not_f_x, e_0 / total, not_f_0, others / total, gap, c_h, c_k, ce)
+    return _Seen(total, f_x, not_f_x, f_0, not_f_0, f_others, n.apart * f_x - n.same * not_f_x, c_h, c_k, ce)
 
 
 def _loss(
@@ -204,7 +231,8 @@ def _loss(
         e.mul_(y)
         g_0 = G_0 - s.f_0 * (G_x + E) - n.w_ce * s.not_f_0
         g_x = s.not_f_x * G_x - s.f_x * E + n.w_ce * s.gap
-        e.scatter_(1, n.x_0, _column(g_0, e)).scatter_(1, n.x, _column(g_x, e))
+        g_0 = n.apart * g_0 + n.same * g_x  # x and x_0 may be one
+        e.scatter_(1, n.at, torch.stack([g_0, g_x], 1).to(e.dtype))
     return vlb, s.ce, l2, loss
 
 
@@ -229,8 +257,7 @@ def _others(e: Tensor, y: Tensor, v: Tensor, n: _Known, s: _Seen) -> tuple[Tenso
     y.add_(_column(more / s.c_h, e)).div_(v)
     if n.m is not None:
         y.masked_fill_(m == 0, 1.0)
-    nothing = _column(torch.zeros_like(a), e)
-    y.scatter_(1, n.x, nothing).scatter_(1, n.x_0, nothing)
+    y.scatter_(1, n.at, torch.zeros_like(n.at, dtype=e.dtype))
     if n.m is None:
         log_v, m_slope = _sum_log(v, 1 + float(a.max())).double() / K, y.sum(1).double() / K
     else:
@@ -241,19 +268,18 @@ def _others(e: Tensor, y: Tensor, v: Tensor, n: _Known, s: _Seen) -> tuple[Tenso
     rough = value < _ROUGH * (A_f + N_m * more.abs()) + _FLAT * N_m * s.c_k
     if bool(rough.any()):
         again = rough.nonzero().squeeze(1)
-        value[again] = _others_again(e[again], _Known(*(_taken(v, again) for v in n)), _Seen(*(v[again] for v in s)))
+        m_all = torch.full_like(e[:1], 1 / K) if n.m is None else n.m if len(n.m) == 1 else n.m[again]
+        numbers = torch.stack([N_k, n.A / s.total, more / s.c_k])[:, again]
+        value[again] = _others_again(e.index_select(0, again).double(), m_all, n.at[again], *numbers)
     return value, f_slope, m_slope
 
 
-def _others_again(e: Tensor, n: _Known, s: _Seen) -> Tensor:
-    """The same sum where it cancels: k (u - log(1 + u)) with u = (h - k)/k, by a series where u is small."""
-    N_k, nothing = n.N * s.c_k, _column(torch.zeros_like(n.A), e)
-    m = torch.full_like(e[:1], 1 / e.shape[1]) if n.m is None else n.m.to(e.dtype)
-    u = e * _column(n.A / s.total / N_k.clamp(min=_LEAST), e) / m.clamp(min=1e-30) - _column(n.r * s.gap / s.c_k, e)
-    u = u.scatter_(1, n.x, nothing).scatter_(1, n.x_0, nothing).clamp_(min=-1 + 1e-7)
-    series = u * u * (1 / 2 - u * (1 / 3 - u * (1 / 4 - u * (1 / 5 - u * (1 / 6 - u / 7)))))
-    cells = torch.where(u.abs() < _SMALL, series, u - u.log1p()) * m
-    return N_k * cells.masked_fill_(m == 0, 0.0).sum(1).double() + n.A * (e * (m == 0)).sum(1).double() / s.total
+def _others_again(e: Tensor, m: Tensor, at: Tensor, N_k: Tensor, a: Tensor, g: Tensor) -> Tensor:
+    """The same sum where it cancels: k (u - log(1 + u)) with u = (h - k)/k, in float64."""
+    dead, N_k = m == 0, N_k.clamp(min=_LEAST)
+    u = (e * (a / N_k)[:, None]).div_(m.masked_fill(dead, 1.0)).add_(g[:, None])
+    u.scatter_(1, at, torch.zeros_like(at, dtype=u.dtype)).clamp_(min=-1 + 1e-15)
+    return N_k * u.sub_(u.log1p()).mul_(m).sum(1) + a * e.mul_(dead).sum(1)
 
 
 def _sum_log(v: Tensor, largest: float) -> Tensor:
@@ -263,7 +289,7 @@ def _sum_log(v: Tensor, largest: float) -> Tensor:
         half = width // 2
         v[:, :half].mul_(v[:, width - half : width])
         width, largest = width - half, largest * largest
-    return v[:, :width].log_().sum(1)
+    return v[:, :width].contiguous().log_().sum(1)  # log is slow on memory with gaps
 
 
 def _cell(k: Tensor, h: Tensor, more: Tensor, ce: Tensor) -> Tensor:
@@ -279,7 +305,7 @@ def _moments(e: Tensor, v: Tensor, n: _Known, s: _Seen) -> tuple[Tensor, Tensor,
     f_f = torch.mul(e, e, out=v).sum(1).double() / s.total.square()
     if n.m is not None:
         f_m = torch.mul(e, n.m.to(e.dtype), out=v).sum(1).double() / s.total
-        return f_f, f_m, n.m.square().sum(1) - n.m_x.square() - n.m_0.square()
+        return f_f, f_m, n.m.square().sum(1) - n.m_x * n.m_x - n.m_0.square()
     each = n.m_0 + n.same * n.m_x  # 1/K, or 0 where all noise is the mask
     return f_f, s.f_others * each, each * (1 - n.m_x - n.m_0)
 
@@ -309,10 +335,6 @@ def _slopes(
             y.sub_(torch.mul(n.m.to(e.dtype), _column(bend * shift / s.total, e), out=v))
 
 
-def _taken(value: Tensor | None, rows: Tensor) -> Tensor | None:
-    return value if value is None or len(value) == 1 else value[rows]
-
-
 def _column(value: Tensor, like: Tensor) -> Tensor:
     return value.to(like.dtype)[:, None]
 
@@ -321,15 +343,14 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
     """New categories (R,), -1 where the logits are NaN. Without uniforms u (2, R): the mass that leaves x, float64."""
     R, K = logits.shape
     size = max(1, min(R, CELLS // K))
-    e = torch.empty(size, K, dtype=torch.promote_types(logits.dtype, torch.float32), device=logits.device)
-    parts = [_drawn(logits, p, slice(i, min(i + size, R)), u, e) for i in range(0, R, size)]
+    spare = _SCRATCH.empty(1 if u is None else 4, size, K, logits)
+    parts = [_drawn(logits, p, slice(i, min(i + size, R)), u, spare) for i in range(0, R, size)]
     return torch.cat(parts) if parts else p.x.new_empty(0, dtype=torch.float64 if u is None else torch.int64)
 
 
-def _drawn(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, e: Tensor) -> Tensor:
-    x, e = p.x[rows], e[: rows.stop - rows.start]
-    objects = torch.arange(rows.start, rows.stop, device=x.device) // (len(p.x) // p.coefficients.shape[1])
-    to_f, to_m, anew, alpha_bar, lost = p.coefficients.index_select(1, objects)
+def _drawn(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, spare: Tensor) -> Tensor:
+    x, e = p.x[rows], spare[0, : rows.stop - rows.start]
+    to_f, to_m, anew, alpha_bar, lost = _of_rows(p.coefficients, len(p.x) // p.coefficients.shape[1], rows)
     if p.mask >= 0:
         m_x = (x == p.mask).double()
     else:
@@ -362,15 +383,15 @@ def _drawn(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, e: Tensor) ->
         noisy = (v * (p.num_classes - 1)).long()
         noisy += noisy >= x
     drawn = torch.where(to_noise, noisy, x)
-    _draw_from(e, v, to_clean.nonzero().squeeze(1), drawn)
+    jumping = to_clean.nonzero().squeeze(1)
+    drawn[jumping] = _from_e(e, v, jumping, spare)
     return drawn.masked_fill_(bad, -1)
 
 
-def _draw_from(e: Tensor, v: Tensor, rows: Tensor, drawn: Tensor) -> None:
-    """Into `drawn`, for these rows, a category by the float64 running sum of e."""
-    size = max(1, CELLS // 16 // e.shape[1])
-    upto = e.new_empty(min(size, len(rows)), e.shape[1], dtype=torch.float64)
-    for own in rows.split(size) if len(rows) else ():
-        torch.cumsum(e[own], 1, dtype=torch.float64, out=upto[: len(own)])
-        target = v[own, None] * upto[: len(own), -1:]  # below the last sum, as v < 1 - 2^-52
-        drawn[own] = torch.searchsorted(upto[: len(own)], target, right=True).squeeze(1)
+def _from_e(e: Tensor, v: Tensor, rows: Tensor, spare: Tensor) -> Tensor:
+    """Categories for these rows, by the float64 running sum of e."""
+    own = torch.index_select(e, 0, rows, out=spare[1, : len(rows)])
+    upto = spare[2:].flatten().view(torch.float64).view(-1, e.shape[1])[: len(rows)]
+    upto.copy_(own).cumsum_(1)
+    target = v[rows, None] * upto[:, -1:]  # less than the last sum, as v < 1 - 2^-53
+    return torch.searchsorted(upto, target, right=True).squeeze(1)
