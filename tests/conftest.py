@@ -1,8 +1,14 @@
+import importlib.util
+import os
+
 import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
+
+if not torch.cuda.is_available():  # Triton's kernels run in its interpreter; it looks once, when it is imported
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import usd3
 
@@ -30,6 +36,51 @@ def noise(request):
     """(noise, m of each element as NumPy rows)."""
     make, rows = NOISES[request.param]
     return make(), rows
+
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+NEEDS_TRITON = (
+    pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed"),
+    # NumPy computes the lanes that the kernel leaves out, too
+    pytest.mark.filterwarnings("ignore:(invalid value|divide by zero|overflow) encountered in:RuntimeWarning"),
+)
+TRITON = pytest.param("triton", marks=NEEDS_TRITON)
+FUSED = ("chunked", TRITON)
+IMPLEMENTATIONS = ("eager", *FUSED)
+
+
+def device_of(impl):
+    """Triton's kernels are tested on the GPU where there is one, everything else on the CPU."""
+    return torch.device("cuda" if impl == "triton" and torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def impl(request):
+    return request.param
+
+
+@pytest.fixture(params=FUSED)
+def fused(request):
+    return request.param
+
+
+def some(impl, step, *tensors, first=0):
+    """Every step-th object where Triton is interpreted, at 15 ms for each row; else all of them."""
+    interpreted = impl == "triton" and device_of(impl).type == "cpu"
+    return tuple(tensor[first % step :: step] for tensor in tensors) if interpreted else tensors
+
+
+def retile(monkeypatch, kernel, **changes):
+    """Cut the work of a Triton kernel in another way: `changes`, where it has them, or functions of the size K."""
+    module = importlib.import_module(f"usd3.kernels.{kernel}")
+    before = module.tile
+
+    def tile(*args):
+        K = args[0] if len(args) == 1 else args[1]
+        own = before(*args)
+        return own | {name: v(K) if callable(v) else v for name, v in changes.items() if name in own}
+
+    monkeypatch.setattr(module, "tile", tile)
 
 
 @pytest.fixture

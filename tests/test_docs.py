@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 TRAINING = (ROOT / "docs" / "training.md").read_text()
 EQUATIONS = (ROOT / "docs" / "equations.md").read_text()
+KERNELS = (ROOT / "docs" / "kernels.md").read_text()
 MODULES = [usd3, belief, diffusion, mixture, noise, objectives, process, samplers, schedules, two_pass]
 
 
@@ -38,6 +39,11 @@ COMMANDS = [
 def test_the_code_of_the_readme_runs(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", KERNELS, re.DOTALL))
+def test_the_code_about_the_kernels_runs(block):
+    exec(compile(block, "docs/kernels.md", "exec"), {})
 
 
 def test_the_first_example_learns_what_the_readme_says(capsys):
@@ -74,7 +80,7 @@ def test_the_commands_of_the_documentation_are_understood(command, tmp_path, mon
 
 
 def test_every_test_named_in_the_equations_exists():
-    named = re.findall(r"(test_\w+\.py)?`?,? ?`?::(test_\w+)", EQUATIONS)
+    named = re.findall(r"(test_\w+\.py)?`?,? ?`?::(test_\w+)", EQUATIONS + KERNELS)
     defined = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert len(named) > 40
     for _, test in named:

@@ -174,9 +174,10 @@ class Diffusion(Process):
         x_t = self.categories(x_t, "x_t", checks)
         time, before = self.times(t, s, x_t, checks)
         checks.raise_early(x_t.device)
-        level, to = self._numbers(time, before, x_t)
-        u, jumps = uniform((2, *x_t.shape), x_t.device, generator), Jumps(to.clean, to.noise)
-        drawn = kernels.draw(logits, x_t, self.noise, level, jumps, u, None, self.impl, checks)
+        numbers = self._replays("draw", lambda t, s: kernels.coefficients_of(*self._numbers(t, s, t)), time, before)
+        clean, noise, _, alpha_bar, lost = (column(number, x_t) for number in numbers)
+        u, level = uniform((2, *x_t.shape), x_t.device, generator), Level(alpha_bar, lost)
+        drawn = kernels.draw(logits, x_t, self.noise, level, Jumps(clean, noise), u, None, self.impl, checks)
         checks.raise_first()
         return drawn
 
@@ -287,10 +288,18 @@ class Diffusion(Process):
 
         if kernels.chosen(self.impl, x_t.device) == "eager" or torch.compiler.is_compiling():
             return eager()
-        terms = FusedTerms(logits, kernels.Problem.of(self.noise, level, to, x_t, x_0), self.impl, eager)
+        coefficients, is_step = kernels.coefficients_of(level, to), to.keep is not None
+        problem = kernels.Problem.of(self.noise, coefficients, is_step, x_t, x_0)
+        terms = FusedTerms(logits, problem, self.impl, eager)
         if checks.enabled:
             checks.refuse("logits", terms.ce.detach().sum(), torch.isnan, FINITE)
         return terms
+
+    def _weighted_numbers(self, time: Tensor, objective: Objective) -> Tensor:
+        """Coefficients and weights of a loss for each object, (8, B)."""
+        coefficients = kernels.coefficients_of(*self._numbers(time, None, time))
+        clip = objective.clip(lambda: self.schedule._beta(time))
+        return torch.cat([coefficients, objective.weights(coefficients, clip) / len(time)])
 
     def _weighted(
         self,
@@ -304,17 +313,20 @@ class Diffusion(Process):
         inplace: bool = False,
     ) -> LossOutput:
         """The loss of a batch."""
-        clip = objective.clip(lambda: self.schedule._beta(time))
         if kernels.chosen(self.impl, x_t.device) == "eager" or objective.kl2:
+            clip = objective.clip(lambda: self.schedule._beta(time))
             whole = logits.logits(x_t) if isinstance(logits, Projection) else logits
             terms = self._terms(whole, x_t, x_0, time, None, checks)
             loss = total(objective.combine(terms, None if clip is None else column(clip, x_0)), free).mean()
             with torch.no_grad():
                 vlb, ce = (total(term.detach(), free).mean() for term in (terms.vlb, terms.ce))
             return LossOutput(loss, self.span * vlb, ce)
-        problem = kernels.Problem.of(self.noise, *self._numbers(time, None, x_t), x_t, x_0, free)
-        weights = objective.weights(problem.coefficients, clip) / len(x_0)
+        numbers = self._replays(objective, lambda time: self._weighted_numbers(time, objective), time)
+        coefficients, weights = numbers[:5], numbers[5:]
+        problem = kernels.Problem.of(self.noise, coefficients, self.num_steps is not None, x_t, x_0, free)
         if isinstance(logits, Projection):
+            shape = (*x_t.shape, self.noise.num_classes)
+            require(logits.shape == shape, "logits.shape", tuple(logits.shape), f"{shape}, (*x_t.shape, K)")
             sums = kernels.projected_loss(logits, problem, weights, objective.l2 > 0, self.impl)
         else:
             require_logits(logits, x_t, self.noise.num_classes, "logits")

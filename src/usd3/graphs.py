@@ -4,12 +4,14 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["Replayed"]
+__all__ = ["Replayed", "Replays"]
 
+_MOST = 16  # graphs that one object keeps
 _WARM = 3  # calls before the capture: libraries set themselves up, kernels are compiled
 
 
@@ -72,6 +74,32 @@ class Replayed:
         ):
             self._output = self.fn(*self._inputs)
         self._graph = graph
+
+
+class Replays:
+    """Small functions of tensors by name, each called as its CUDA graph where that is possible, and as it is elsewhere.
+
+    For numbers of a batch that take dozens of tiny kernels: what their launches cost is more than the work.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Replayed] = {}
+
+    def __call__(self, name: Any, fn: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """fn(*inputs). Whatever else `fn` depends on must be told by its name."""
+        first = inputs[0]
+        plain = first.device.type != "cuda" or torch.compiler.is_compiling()
+        if plain or torch.cuda.is_current_stream_capturing() or (torch.is_grad_enabled() and first.requires_grad):
+            return fn(*inputs)
+        key = (name, first.device, *(value.shape for value in inputs))
+        if key not in self._known:
+            if len(self._known) >= _MOST:
+                return fn(*inputs)
+            self._known[key] = Replayed(fn)
+        return self._known[key](*inputs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_known": {}}  # graphs belong to a process
 
 
 @functools.cache

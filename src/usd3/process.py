@@ -13,6 +13,7 @@ from torch import Tensor
 
 from usd3._checks import Checks, as_categories, as_count, as_number, is_integral, require, require_logits, require_type
 from usd3.belief import Belief, Level, predicted
+from usd3.graphs import Replays
 from usd3.kernels.choice import IMPLEMENTATIONS
 from usd3.mixture import Transition
 from usd3.noise import Noise
@@ -43,6 +44,7 @@ class Process:
         self.t_min = as_number(t_min, "t_min", 0, 1)
         require(impl in IMPLEMENTATIONS, "impl", impl, f"one of {', '.join(IMPLEMENTATIONS)}")
         self.impl = impl
+        self._replays = Replays()
 
     @property
     def continuous(self) -> bool:

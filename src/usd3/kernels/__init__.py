@@ -7,7 +7,7 @@ number of rows at a time; `triton` has one kernel for the losses and one for the
 from usd3.kernels.choice import IMPLEMENTATIONS, chosen
 from usd3.kernels.drawing import draw, jump_mass
 from usd3.kernels.losses import terms, weighted_loss
-from usd3.kernels.problem import Problem
+from usd3.kernels.problem import Problem, coefficients_of
 from usd3.kernels.projection import Projection, projected_loss
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Problem",
     "Projection",
     "chosen",
+    "coefficients_of",
     "draw",
     "jump_mass",
     "projected_loss",

@@ -40,7 +40,8 @@ def weighted_loss(
             as_rows(logits), p.x, p.x_0, p.coefficients, p.m, p.free, weights, *numbers, with_l2, kind
         )[0]
         return sums
-    shown, loss = _WeightedLoss.apply(logits, p, weights, with_l2, kind, inplace)
+    wanted = logits.requires_grad and torch.is_grad_enabled()
+    shown, loss = _WeightedLoss.apply(logits, p, weights, with_l2, kind, inplace, wanted)
     return torch.cat([shown, loss[None]])
 
 
@@ -53,9 +54,9 @@ def terms(logits: Tensor, p: Problem, with_l2: bool, impl: str) -> Tensor:
 class _WeightedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, impl: str, inplace: bool
+        ctx: Any, logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, impl: str, inplace: bool, wanted: bool
     ) -> tuple[Tensor, Tensor]:
-        rows, wanted = as_rows(logits), ctx.needs_input_grad[0]
+        rows = as_rows(logits)
         gradient = (rows if inplace else torch.empty_like(rows)) if wanted else None
         sums = loss_rows(rows, p, weights, with_l2, gradient, impl).sum(1)
         if inplace and wanted:
@@ -76,7 +77,7 @@ class _WeightedLoss(torch.autograd.Function):
             rows, p, weights, with_l2 = ctx.again
             gradient = torch.empty_like(rows)
             loss_rows(rows, p, weights, with_l2, gradient, ctx.impl)
-        return _scaled(gradient, grad, ctx.impl).reshape(ctx.shape), None, None, None, None, None
+        return _scaled(gradient, grad, ctx.impl).reshape(ctx.shape), *[None] * 6
 
 
 class _Terms(torch.autograd.Function):

@@ -10,7 +10,7 @@ from usd3.belief import Level
 from usd3.mixture import Jumps, Transition
 from usd3.noise import Absorbing, Noise, Uniform
 
-__all__ = ["Leap", "Problem", "as_rows"]
+__all__ = ["Leap", "Problem", "as_rows", "coefficients_of"]
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,21 @@ class Problem:
 
     @classmethod
     def of(
-        cls, noise: Noise, level: Level, to: Transition, x: Tensor, x_0: Tensor, free: Tensor | None = None
+        cls,
+        noise: Noise,
+        coefficients: Tensor,
+        is_step: bool,
+        x: Tensor,
+        x_0: Tensor,
+        free: Tensor | None = None,
     ) -> "Problem":
         """From tensors of any shape (B, N1, ..., Nk)."""
-        keep = torch.zeros_like(to.clean) if to.keep is None else to.keep
-        numbers = (to.clean, to.noise, keep, level.alpha_bar, level.lost)
         closed_form = isinstance(noise, Uniform | Absorbing)
         return cls(
             x=x.reshape(-1),
             x_0=x_0.reshape(-1),
-            coefficients=torch.stack([number.flatten() for number in numbers]),
-            is_step=to.keep is not None,
+            coefficients=coefficients,
+            is_step=is_step,
             num_classes=noise.num_classes,
             mask=-1 if noise.mask is None else noise.mask,
             m=None if closed_form else noise.table_on(x.device, torch.float64, x.shape),
@@ -59,6 +63,12 @@ class Problem:
         """These rows alone."""
         free = None if self.free is None else self.free[rows]
         return replace(self, x=self.x[rows], x_0=self.x_0[rows], free=free, first=self.first + rows.start)
+
+
+def coefficients_of(level: Level, to: Transition) -> Tensor:
+    """The coefficients of a problem, (5, B)."""
+    keep = torch.zeros_like(to.clean) if to.keep is None else to.keep
+    return torch.stack([number.flatten() for number in (to.clean, to.noise, keep, level.alpha_bar, level.lost)])
 
 
 @dataclass(frozen=True)

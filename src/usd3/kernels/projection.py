@@ -68,7 +68,9 @@ def projected_loss(logits: Projection, p: Problem, weights: Tensor, with_l2: boo
     """Sums over all rows, (4,): vlb, ce, l2, and the sum with `weights`, float64 (3, B), which alone has a gradient."""
     kind = chosen(impl, logits.device)
     at_x = None if logits.at_x is None else logits.at_x.detach().reshape(-1)
-    args = (logits.hidden, logits.weight, logits.bias, at_x, p, weights, with_l2, kind)
+    inputs = (logits.hidden, logits.weight, logits.bias)
+    wanted = torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in inputs)
+    args = (*inputs, at_x, p, weights, with_l2, kind, wanted)
     shown, loss = _ProjectedLoss.apply(*args)
     return torch.cat([shown, loss[None]])
 
@@ -87,12 +89,12 @@ class _ProjectedLoss(torch.autograd.Function):
         weights: Tensor,
         with_l2: bool,
         impl: str,
+        wanted: bool,
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         rows, W = hidden.detach().reshape(-1, hidden.shape[-1]), weight.detach().to(dtype)
         b = None if bias is None else bias.detach().to(dtype)
-        wanted = any(ctx.needs_input_grad[:3])
         to_hidden = torch.empty_like(rows) if wanted else None
         to_weight = torch.zeros_like(weight, dtype=torch.promote_types(dtype, torch.float32)) if wanted else None
         to_bias = None if bias is None or not wanted else torch.zeros_like(bias, dtype=to_weight.dtype)  # type: ignore[union-attr]
@@ -125,4 +127,4 @@ class _ProjectedLoss(torch.autograd.Function):
     def backward(ctx: Any, _: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias = ctx.saved_tensors
         to_bias = None if bias is None else (bias * grad).to(ctx.bias_dtype)
-        return hidden * grad.to(hidden.dtype), weight * grad.to(weight.dtype), to_bias, None, None, None, None, None
+        return hidden * grad.to(hidden.dtype), weight * grad.to(weight.dtype), to_bias, *[None] * 6

@@ -96,14 +96,56 @@ def _log_1_plus(y):
 
 
 @triton.jit
-def _others(logits, start, x, x_0, mask, K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, FLOAT: tl.constexpr):
-    """A part of a row of logits, -inf at x, at x_0, at the mask and beyond K."""
-    z = start + tl.arange(0, BLOCK)
-    l = tl.load(logits + z, mask=z < K, other=-float("inf")).to(FLOAT)
-    is_other = (z != x) & (z != x_0)
+def _log_share(part, rest, log_part, total):
+    """log(part / total), total = part + rest: right where the part is nearly all, and -1e30 where there is nothing."""
+    most = part > rest
+    log_f = tl.where(most, -_log_1_plus(rest / tl.where(most, part, 1.0)), log_part - tl.log(total))
+    return tl.where(log_f < -1e30, -1e30, log_f)  # NaN stays NaN
+
+
+@triton.jit
+def _is_plain(start, x, x_0, mask, K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    """Whether a part of a row holds others alone, so that nothing has to be selected; most parts of a long row do."""
+    plain = (start + BLOCK <= K) & (x // BLOCK != start // BLOCK) & (x_0 // BLOCK != start // BLOCK)
     if KIND == ABSORBING:
-        is_other = is_other & (z != mask)
-    return z, tl.where(is_other, l, -float("inf")), is_other & (z < K)
+        plain = plain & (mask // BLOCK != start // BLOCK)
+    return plain
+
+
+@triton.jit
+def _others(
+    logits, start, x, x_0, mask,
+    K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, PLAIN: tl.constexpr, FLOAT: tl.constexpr,
+):  # fmt: skip
+    """A part of a row of logits, -inf at x, at x_0, at the mask and beyond K; its categories; which are others."""
+    z = start + tl.arange(0, BLOCK)
+    if PLAIN:
+        return tl.load(logits + z).to(FLOAT), z, z >= 0
+    else:
+        is_other = (z < K) & (z != x) & (z != x_0)
+        if KIND == ABSORBING:
+            is_other = is_other & (z != mask)
+        if BLOCK == K:
+            l = tl.load(logits + z).to(FLOAT)
+        else:
+            l = tl.load(logits + z, mask=z < K, other=-float("inf")).to(FLOAT)
+        return tl.where(is_other, l, -float("inf")), z, is_other
+
+
+@triton.jit
+def _sum_of_others(
+    logits, x, x_0, mask, top, K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, FLOAT: tl.constexpr
+):
+    """The sum of exp(logit - top), without a reduction or a barrier in the loop."""
+    parts = tl.zeros([BLOCK], FLOAT)
+    for start in range(0, K, BLOCK):
+        if _is_plain(start, x, x_0, mask, K, KIND, BLOCK):
+            l, _, _ = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, True, FLOAT)
+            parts += tl.exp2((l - top) * LOG2_E)
+        else:
+            l, _, _ = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
+            parts += tl.exp2((l - top) * LOG2_E)
+    return tl.sum(parts, 0)
 
 
 @triton.jit
@@ -117,8 +159,9 @@ def _ratio(e, a, g, v_0, m, KIND: tl.constexpr):
 
 @triton.jit
 def _cells(
-    e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND: tl.constexpr, L2: tl.constexpr, K: tl.constexpr
-):
+    e, z, is_other, table, a, g, v_0, inverse, shift, uniform,
+    KIND: tl.constexpr, L2: tl.constexpr, PLAIN: tl.constexpr,
+):  # fmt: skip
     """What is summed over the other categories: m cell, m slope, e slope, e where m = 0 (uniform noise: without m).
 
     For l2, with d = f - shift m: d d, d f, d m.
@@ -131,9 +174,11 @@ def _cells(
         dead = tl.where(m > 0, 0.0, e)
     if KIND != ABSORBING:
         u, v = _ratio(e, a, g, v_0, m, KIND)
-        counts = is_other & (m > 0) if KIND == TABLE else is_other
-        value = tl.where(counts, _bregman(u, fast_log2(v) * _LN_2), 0.0)
-        m_slope = tl.where(counts, u * fast_reciprocal(v), 0.0)
+        value, m_slope = _bregman(u, fast_log2(v) * _LN_2), u * fast_reciprocal(v)
+        if KIND == TABLE:
+            value, m_slope = tl.where(m > 0, value, 0.0), tl.where(m > 0, m_slope, 0.0)
+        if not PLAIN:
+            value, m_slope = tl.where(is_other, value, 0.0), tl.where(is_other, m_slope, 0.0)
         e_slope = m_slope * e
         if KIND == TABLE:
             value, m_slope, e_slope = value * m, m_slope * m, e_slope + dead
@@ -148,7 +193,7 @@ def _cells(
 @triton.jit
 def _store(
     gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform, steep, level, bend, unit,
-    KIND: tl.constexpr, L2: tl.constexpr, K: tl.constexpr,
+    KIND: tl.constexpr, L2: tl.constexpr, K: tl.constexpr, PLAIN: tl.constexpr,
 ):  # fmt: skip
     """f (dL/df - G_x - E) of the other categories, and the entries at x and x_0."""
     m = 1.0
@@ -162,12 +207,15 @@ def _store(
         if KIND == TABLE:
             slope = tl.where(m > 0, slope, unit)
         inner = steep * slope + level
-    f = e * inverse
     if L2:
         m_z = m if KIND == TABLE else uniform
-        inner += bend * (f - shift * m_z)
-    out = tl.where(z == x, g_x, tl.where(z == x_0, g_0, f * inner))
-    tl.store(gradient + z, out.to(gradient.dtype.element_ty), mask=z < K)
+        inner += bend * (e * inverse - shift * m_z)
+    out = e * inner
+    if PLAIN:
+        tl.store(gradient + z, out.to(gradient.dtype.element_ty))
+    else:
+        out = tl.where(z == x, g_x, tl.where(z == x_0, g_0, out))
+        tl.store(gradient + z, out.to(gradient.dtype.element_ty), mask=z < K)
 
 
 @triton.jit
@@ -237,25 +285,17 @@ def _kernel(
         top = l_0
     else:
         top = tl.maximum(l_x, l_0)
-    if LOOP:  # no reduction and no barrier in the loop; where a logit is 80 above both of these, once more
-        parts = tl.zeros([BLOCK], FLOAT)
-        for start in range(0, K, BLOCK):
-            z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
-            parts += tl.exp2((l - top) * LOG2_E)
-        others = tl.sum(parts, 0)
-        if (others < 1e30) == 0:
+    if LOOP:
+        others = _sum_of_others(logits, x, x_0, mask, top, K, KIND, BLOCK, FLOAT)
+        if (others < 1e30) == 0:  # a logit is far above both of these: look for the largest
             highest = tl.zeros([BLOCK], FLOAT) - float("inf")
             for start in range(0, K, BLOCK):
-                z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
+                l, _, _ = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
                 highest = tl.maximum(highest, l)
             top = tl.maximum(top, tl.max(highest, 0))
-            parts = tl.zeros([BLOCK], FLOAT)
-            for start in range(0, K, BLOCK):
-                z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
-                parts += tl.exp2((l - top) * LOG2_E)
-            others = tl.sum(parts, 0)
+            others = _sum_of_others(logits, x, x_0, mask, top, K, KIND, BLOCK, FLOAT)
     else:
-        z, l, is_other = _others(logits, 0, x, x_0, mask, K, KIND, BLOCK, FLOAT)
+        l, z, is_other = _others(logits, 0, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
         top = tl.maximum(top, tl.max(l, 0))
         e = tl.exp2((l - top) * LOG2_E)
         others = tl.sum(e, 0)
@@ -274,8 +314,8 @@ def _kernel(
         others / total,
         (others + e_x) / total,
     )
-    log_f_0 = l_0 - top - tl.log(total)
-    log_f_x = tl.where(e_x > rest, -_log_1_plus(rest / tl.where(e_x > rest, e_x, 1.0)), l_x - top - tl.log(total))
+    log_f_0 = _log_share(e_0, others + e_x, l_0 - top, total)
+    log_f_x = _log_share(e_x, rest, l_x - top, total)
     ce = -tl.where(same, log_f_x, log_f_0)
     A = tl.load(coefficients + of).to(FLOAT)
     N = tl.load(coefficients + B + of).to(FLOAT)
@@ -307,16 +347,23 @@ def _kernel(
         c_0, c_1, c_2, c_3, c_4, c_5, c_6 = nothing, nothing, nothing, nothing, nothing, nothing, nothing
         if KIND != ABSORBING or L2:
             for start in range(0, K, BLOCK):
-                z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
-                e = tl.exp2((l - top) * LOG2_E)
-                n_0, n_1, n_2, n_3, n_4, n_5, n_6 = _cells(
-                    e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, K
-                )
+                if _is_plain(start, x, x_0, mask, K, KIND, BLOCK):
+                    l, z, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, True, FLOAT)
+                    e = tl.exp2((l - top) * LOG2_E)
+                    n_0, n_1, n_2, n_3, n_4, n_5, n_6 = _cells(
+                        e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, True
+                    )
+                else:
+                    l, z, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
+                    e = tl.exp2((l - top) * LOG2_E)
+                    n_0, n_1, n_2, n_3, n_4, n_5, n_6 = _cells(
+                        e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, False
+                    )
                 c_0, c_1, c_2, c_3 = c_0 + n_0, c_1 + n_1, c_2 + n_2, c_3 + n_3
                 c_4, c_5, c_6 = c_4 + n_4, c_5 + n_5, c_6 + n_6
     else:
         c_0, c_1, c_2, c_3, c_4, c_5, c_6 = _cells(
-            e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, K
+            e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, False
         )
     value, m_slope, e_slope, dead = tl.sum(c_0, 0), tl.sum(c_1, 0), tl.sum(c_2, 0), tl.sum(c_3, 0)
     d_d, d_f, d_m = tl.sum(c_4, 0), tl.sum(c_5, 0), tl.sum(c_6, 0)
@@ -382,22 +429,30 @@ def _kernel(
         E += G_0
         g_0 = G_0 - f_0 * (G_x + E) - w_ce * not_f_0
         g_x = not_f_x * G_x - f_x * E + w_ce * gap
-        level, steep = w_ce - G_x - E, w_vlb * A
+        level, steep, bend = (w_ce - G_x - E) * inverse, w_vlb * A * inverse, bend * inverse  # e times these is f times
         unit = tl.where(live, 1.0, 0.0).to(FLOAT)  # the slope where m = 0; a row that is not live has it in its level
         if KIND != ABSORBING:
             level += (1 - unit) * steep
         if LOOP:
             for start in range(0, K, BLOCK):
-                z, l, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, FLOAT)
-                e = tl.exp2((l - top) * LOG2_E)
-                _store(
-                    gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform, steep, level,
-                    bend, unit, KIND, L2, K,
-                )  # fmt: skip
+                if _is_plain(start, x, x_0, mask, K, KIND, BLOCK):
+                    l, z, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, True, FLOAT)
+                    e = tl.exp2((l - top) * LOG2_E)
+                    _store(
+                        gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
+                        steep, level, bend, unit, KIND, L2, K, True,
+                    )  # fmt: skip
+                else:
+                    l, z, is_other = _others(logits, start, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
+                    e = tl.exp2((l - top) * LOG2_E)
+                    _store(
+                        gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
+                        steep, level, bend, unit, KIND, L2, K, False,
+                    )  # fmt: skip
         else:
             _store(
-                gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform, steep, level,
-                bend, unit, KIND, L2, K,
+                gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
+                steep, level, bend, unit, KIND, L2, K, False,
             )  # fmt: skip
 
 
