@@ -162,29 +162,30 @@ class _Seen(NamedTuple):
     ce: Tensor
 
 
-def _softmax(logits: Tensor, e: Tensor, mask: int) -> Tensor:
-    """exp(logits - top) into e, 0 for the mask; the largest logit, top (n, 1)."""
+def _softmax(logits: Tensor, e: Tensor, at: Tensor, mask: int) -> tuple[Tensor, Tensor]:
+    """exp(logits - their maximum) into e, 0 for the mask and at these categories (n, j); its sum, and logits - maximum
+    at these categories, both float64.
+    """
     if mask >= 0:
         logits = e.copy_(logits)
         logits[:, mask] = -torch.inf
     top = logits.amax(1, keepdim=True).to(e.dtype)
+    below = logits.gather(1, at).double().sub_(top)
     torch.sub(logits, top, out=e).mul_(_LOG2_E).exp2_()
-    return top
+    return e.scatter_(1, at, torch.zeros_like(at, dtype=e.dtype)).sum(1).double(), below
 
 
 def _seen(logits: Tensor, e: Tensor, n: _Known, mask: int) -> _Seen:
     """Fill e with the other categories' share."""
-    two = logits.gather(1, n.at).double()
-    top = _softmax(logits, e, mask)
-    others = e.scatter_(1, n.at, torch.zeros_like(two, dtype=e.dtype)).sum(1).double()
-    below = two.sub_(top)
+    others, below = _softmax(logits, e, n.at, mask)
     e_t, e_x = below.exp().T
-    e_x = e_x * (mask < 0)
     e_0 = n.apart * e_t
     rest_x, rest_0 = others + e_0, others + n.apart * e_x
     total = rest_x + e_x
     f_x, not_f_x, f_0, not_f_0, f_others = torch.stack([e_x, rest_x, e_0, rest_0, others]) / total
-    ce = torch.where(not_f_0 < 0.5, -torch.log1p(-not_f_0), total.log() - below[:, 0]).clamp(max=_FAR)
+    ce = torch.log1p(rest_0 / e_t)
+    if float(below.min()) < -600:  # e_t is at its end
+        ce = torch.where(below[:, 0] < -600, total.log() - below[:, 0], ce).clamp(max=_FAR)
     c_h, c_k = not_f_x + n.q * f_x, n.apart + n.same * n.q
     return _Seen(total, f_x, not_f_x, f_0, not_f_0, f_others, n.apart * f_x - n.same * not_f_x, c_h, c_k, ce)
 
@@ -296,7 +297,9 @@ def _cell(k: Tensor, h: Tensor, more: Tensor, ce: Tensor) -> Tensor:
     """h - k - k log(h/k), more = h - k; h/k is at least exp(-ce), also where that underflows."""
     safe = k.clamp(min=_LEAST)
     u = more / safe
-    log_v = torch.where(u > -0.5, torch.log1p(u), torch.maximum((h / safe).log(), -ce))
+    log_v = torch.log1p(u)
+    if not float(u.min()) > -1 + 1e-6:
+        log_v = torch.where(u > -0.5, log_v, torch.maximum((h / safe).log(), -ce))
     return more - k * log_v
 
 
@@ -355,9 +358,8 @@ def _drawn(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, spare: Tensor
         m_x = (x == p.mask).double()
     else:
         m_x = torch.full_like(to_f, 1 / p.num_classes) if p.m_x is None else p.m_x[rows]
-    top, at_x = _softmax(logits[rows], e, p.mask), x[:, None]
-    e_x = e.gather(1, at_x).squeeze(1).double()
-    others = e.scatter_(1, at_x, torch.zeros_like(top)).sum(1).double()
+    others, below = _softmax(logits[rows], e, x[:, None], p.mask)
+    e_x = below.exp().squeeze(1)
     total, back = others + e_x, lost * m_x
     not_f_x, noised = others / total, (others + e_x * back / (alpha_bar + back)) / total
     clean = None
