@@ -1,4 +1,4 @@
-"""Losses, their gradient and draws in plain torch, a bounded number of rows at a time and without autograd.
+"""Losses and their gradient in plain torch, a bounded number of rows at a time and without autograd.
 
 For the CPU, and for GPUs without Triton. The Triton kernel does the same arithmetic; docs/kernels.md derives it. With
 f = softmax(logits) and G_z = f_z dL/df_z, two numbers of a row are needed beside the slopes, G_x and E, the sum of G_z
@@ -11,42 +11,21 @@ category, are in the precision of the logits and live in a few buffers that all 
 than the arithmetic. In cells exp2 is a third of the time of exp, and columns (n, 1) are as fast as scalars.
 """
 
-import threading
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from usd3.kernels.problem import Leap, Problem
+from usd3.kernels.cells import SCRATCH, fill_softmax, rows_at_once, spread
+from usd3.kernels.chunked_draw import draw_rows
+from usd3.kernels.problem import Problem
 
-__all__ = ["CELLS", "draw_rows", "loss_rows"]
+__all__ = ["draw_rows", "loss_rows"]
 
-CELLS = 1 << 20
-"""Logits that are worked on at once. More are faster, as each operation on the numbers of rows has its own cost."""
-
-_LOG2_E = 1.4426950408889634
 _FAR = 1e30  # -log f is at most this
 _LEAST = 1e-290  # a denominator is at least this
-_ROUGH, _FLAT = 0.01, 1e-3  # where a sum of u - log(1 + u) is less than this part of |u|, or of 1, it is formed anew
-
-
-class _Scratch(threading.local):
-    """Buffers of the CPU that stay: fresh pages cost more than the arithmetic on them. Each thread has its own."""
-
-    kept: Tensor | None = None
-
-    def empty(self, count: int, rows: int, K: int, logits: Tensor) -> Tensor:
-        """(count, rows, K) for the cells of these logits, in float32 or better."""
-        dtype, size = torch.promote_types(logits.dtype, torch.float32), count * rows * K
-        if logits.device.type != "cpu" or size > 4 * CELLS:
-            return torch.empty(count, rows, K, dtype=dtype, device=logits.device)
-        if self.kept is None or self.kept.numel() < size * dtype.itemsize:
-            with torch.inference_mode(False):
-                self.kept = torch.empty(size * dtype.itemsize, dtype=torch.uint8)
-        return self.kept[: size * dtype.itemsize].view(dtype).view(count, rows, K)
-
-
-_SCRATCH = _Scratch()
+_ROUGH, _FLAT = 0.01, 3e-3  # where the mean of u - log(1 + u) is less than this part of |u|, or this / sqrt(K), it is
+#                             formed anew: float32 would leave less than four and a half digits
 
 
 def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradient: Tensor | None) -> Tensor:
@@ -63,22 +42,28 @@ def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradie
     rows = None if read is None else read.nonzero().squeeze(1)
     if gradient is not None and read is not None:
         gradient.index_fill_(0, (~read).nonzero().squeeze(1), 0)
-    count, size = R if rows is None else len(rows), max(1, CELLS // K)
+    count, size = R if rows is None else len(rows), rows_at_once(K)
     direct = rows is None and gradient is not None and gradient.dtype == dtype
-    spare = _SCRATCH.empty(2 if direct else 3, min(count, size), K, logits)
+    spare = SCRATCH.empty(2 if direct else 3, min(count, size), K, logits)
     for start in range(0, count, size):
         part = slice(start, min(start + size, count))
         own = part if rows is None else rows[part]
         buffers = list(spare[:, : part.stop - start])
         e = gradient[part] if direct and gradient is not None else buffers.pop()
         n = _known(p, own, weights)
-        cells = logits[part] if rows is None else torch.index_select(logits, 0, own)
-        found = _loss(cells, e, buffers, p, n, with_l2, gradient is not None)
+        found = _loss(_taken(logits, own, e), e, buffers, p, n, with_l2, gradient is not None)
         for i, term in enumerate(found):
-            terms[i, own] = term if rows is None else term.to(dtype)
+            terms[i, own] = term.to(dtype)
         if gradient is not None and not direct:
             gradient[own] = e.to(gradient.dtype)
     return terms
+
+
+def _taken(logits: Tensor, own: slice | Tensor, e: Tensor) -> Tensor:
+    """These rows, a view of the logits or of e."""
+    if isinstance(own, slice):
+        return logits[own]
+    return torch.index_select(logits, 0, own, out=e if e.dtype == logits.dtype else None)
 
 
 def _read(p: Problem) -> Tensor | None:
@@ -96,6 +81,7 @@ def _read(p: Problem) -> Tensor | None:
 class _Known(NamedTuple):
     """What is known of each row before its logits are read: numbers (n,) float64."""
 
+    is_mask: bool  # all noise is the mask, and x is the mask
     at: Tensor  # x_0 and x, (n, 2)
     same: Tensor  # x = x_0, as 0 or 1
     apart: Tensor  # the contrary
@@ -117,34 +103,25 @@ def _known(p: Problem, own: slice | Tensor, weights: Tensor) -> _Known:
     by_row = weights.shape[1] != p.coefficients.shape[1]
     numbers = p.coefficients if by_row else torch.cat([p.coefficients, weights])
     same = (x == x_0).double()
-    apart, at = 1 - same, torch.stack([x_0, x], 1)
+    apart, at, m = 1 - same, torch.stack([x_0, x], 1), None
+    m_x: Tensor | float
     if p.m is None:  # one m_x for all: r and q are numbers of an object
-        m_x, m = 1 / p.num_classes if p.mask < 0 else 1.0, None
+        m_x = 1 / p.num_classes if p.mask < 0 else 1.0
         m_0 = apart * (m_x if p.mask < 0 else 0.0)
-        A, N, keep, r, q, *w = _of_rows(_untouched(numbers, m_x), p.elements, own, p.first)
+        A, N, keep, r, q, *w = spread(_untouched(numbers, m_x), p.elements, own, p.first)
     else:
         rows = torch.arange(own.start, own.stop, device=x.device) if isinstance(own, slice) else own
         place = (rows + p.first) % len(p.m)
         m_x, m_0, m = p.m[place, x], p.m[place, x_0] * apart, p.m if len(p.m) == 1 else p.m[place]
-        A, N, keep, r, q, *w = _untouched(_of_rows(numbers, p.elements, own, p.first), m_x)
+        A, N, keep, r, q, *w = _untouched(spread(numbers, p.elements, own, p.first), m_x)
     w_vlb, w_ce, w_l2 = weights[:, own] if by_row else w
-    return _Known(at, same, apart, m, m_x, m_0, A, N, keep, r, q, w_vlb, w_ce, w_l2)
+    return _Known(p.mask >= 0, at, same, apart, m, m_x, m_0, A, N, keep, r, q, w_vlb, w_ce, w_l2)
 
 
 def _untouched(numbers: Tensor, m_x: Tensor | float) -> Tensor:
     """r and q in the place of alpha_bar and 1 - alpha_bar."""
     alpha_bar, back = numbers[3], numbers[4] * m_x
     return torch.cat([numbers[:3], torch.stack([alpha_bar, back]) / (alpha_bar + back), numbers[5:]])
-
-
-def _of_rows(numbers: Tensor, elements: int, own: slice | Tensor, first: int = 0) -> Tensor:
-    """Numbers of objects (m, B), with `elements` rows each, as numbers of these rows (m, n)."""
-    if not isinstance(own, slice):
-        return numbers.index_select(1, (own + first) // elements)
-    start, stop = own.start + first, own.stop + first
-    skipped = start // elements
-    found = numbers[:, skipped : (stop - 1) // elements + 1].repeat_interleave(elements, 1)
-    return found[:, start - skipped * elements : stop - skipped * elements]
 
 
 class _Seen(NamedTuple):
@@ -162,22 +139,9 @@ class _Seen(NamedTuple):
     ce: Tensor
 
 
-def _softmax(logits: Tensor, e: Tensor, at: Tensor, mask: int) -> tuple[Tensor, Tensor]:
-    """exp(logits - their maximum) into e, 0 for the mask and at these categories (n, j); its sum, and logits - maximum
-    at these categories, both float64.
-    """
-    if mask >= 0:
-        logits = e.copy_(logits)
-        logits[:, mask] = -torch.inf
-    top = logits.amax(1, keepdim=True).to(e.dtype)
-    below = logits.gather(1, at).double().sub_(top)
-    torch.sub(logits, top, out=e).mul_(_LOG2_E).exp2_()
-    return e.scatter_(1, at, torch.zeros_like(at, dtype=e.dtype)).sum(1).double(), below
-
-
 def _seen(logits: Tensor, e: Tensor, n: _Known, mask: int) -> _Seen:
     """Fill e with the other categories' share."""
-    others, below = _softmax(logits, e, n.at, mask)
+    others, below = fill_softmax(logits, e, n.at, mask)
     e_t, e_x = below.exp().T
     e_0 = n.apart * e_t
     rest_x, rest_0 = others + e_0, others + n.apart * e_x
@@ -195,11 +159,10 @@ def _loss(
 ) -> tuple[Tensor, ...]:
     """vlb, ce, l2 and their weighted sum; the gradient in e."""
     s = _seen(logits, e, n, p.mask)
-    y = buffers[0]
-    if p.mask >= 0:  # k = 0 and h = A f
+    if n.is_mask:  # k = 0 and h = A f
         vlb, f_slope, m_slope = n.A * s.f_others, s.f_others, n.m_0
     else:
-        vlb, f_slope, m_slope = _others(e, y, buffers[1], n, s)
+        vlb, f_slope, m_slope = _others(e, buffers, n, s)
     # the cell at x_0 != x
     N_m = n.N * n.m_0
     h_0, more_0 = n.A * s.f_0 + N_m * s.c_h, -n.apart * (n.A * s.not_f_0 + N_m * n.r * s.f_x)
@@ -228,8 +191,7 @@ def _loss(
     if with_gradient:
         E = E + G_0
         level, steep = n.w_ce - G_x - E, n.w_vlb * n.A
-        _slopes(y, e, buffers[1], p, n, s, level, steep, bend if with_l2 else None, shift)
-        e.mul_(y)
+        _fill_gradient(e, buffers, n, s, level, steep, bend if with_l2 else None, bend * shift)
         g_0 = G_0 - s.f_0 * (G_x + E) - n.w_ce * s.not_f_0
         g_x = s.not_f_x * G_x - s.f_x * E + n.w_ce * s.gap
         g_0 = n.apart * g_0 + n.same * g_x  # x and x_0 may be one
@@ -237,13 +199,14 @@ def _loss(
     return vlb, s.ce, l2, loss
 
 
-def _others(e: Tensor, y: Tensor, v: Tensor, n: _Known, s: _Seen) -> tuple[Tensor, Tensor, Tensor]:
-    """The terms of all z but x and x_0, summed, and the sums of f and m times their slopes, which are left in y.
+def _others(e: Tensor, buffers: list[Tensor], n: _Known, s: _Seen) -> tuple[Tensor, Tensor, Tensor]:
+    """The terms of all z but x and x_0, summed; the sums of f and m times their slopes, which a buffer keeps.
 
     k = N c_k m and h = A f + N c_h m = N c_h m (1 + y), y = A f / (N c_h m). The term is h - k - k log(h/k), the slope
     1 - k/h = (y + 1 - c_k/c_h) / (1 + y).
     """
-    N_k, m_others, K = n.N * s.c_k, 1 - n.m_x - n.m_0, e.shape[1]
+    (y, v), K = buffers, e.shape[1]
+    N_k, m_others = n.N * s.c_k, 1 - n.m_x - n.m_0
     a = n.A / s.total / (n.N * s.c_h).clamp(min=_LEAST)
     if n.m is None:
         a = (a * K).clamp(max=_FAR)
@@ -266,7 +229,7 @@ def _others(e: Tensor, y: Tensor, v: Tensor, n: _Known, s: _Seen) -> tuple[Tenso
     f_slope = torch.mul(y, e, out=v).sum(1).double() / s.total
     A_f, N_m = n.A * s.f_others, n.N * m_others
     value = A_f + N_m * more - N_k * (m_others * (s.c_h / s.c_k).log() + log_v)
-    rough = value < _ROUGH * (A_f + N_m * more.abs()) + _FLAT * N_m * s.c_k
+    rough = value < _ROUGH * (A_f + N_m * more.abs()) + _FLAT / K**0.5 * m_others * N_k
     if bool(rough.any()):
         again = rough.nonzero().squeeze(1)
         m_all = torch.full_like(e[:1], 1 / K) if n.m is None else n.m if len(n.m) == 1 else n.m[again]
@@ -313,87 +276,37 @@ def _moments(e: Tensor, v: Tensor, n: _Known, s: _Seen) -> tuple[Tensor, Tensor,
     return f_f, s.f_others * each, each * (1 - n.m_x - n.m_0)
 
 
-def _slopes(
-    y: Tensor,
+def _fill_gradient(
     e: Tensor,
-    v: Tensor,
-    p: Problem,
+    buffers: list[Tensor],
     n: _Known,
     s: _Seen,
     level: Tensor,
     steep: Tensor,
     bend: Tensor | None,
-    shift: Tensor,
+    to_m: Tensor,
 ) -> None:
-    """y becomes dL/dlogit / e of the other categories: (steep y + bend (f - shift m) + level) / total."""
-    if bend is not None and n.m is None:
-        level = level - bend * shift * n.m_x if p.mask < 0 else level
-    if p.mask >= 0:
-        y.copy_(_column((steep + level) / s.total, e).expand_as(y))
+    """e becomes f (steep slope + bend f - to_m m + level); without bend there is no l2. The slopes are in a buffer."""
+    y, v = buffers
+    if n.is_mask:  # all slopes are 1
+        level = level + steep
+    elif n.m is None and bend is not None:
+        level = level - to_m * n.m_x
+    column = _column(level / s.total, e)
+    if n.is_mask and bend is None:
+        e.mul_(column)
+        return
+    bent = None if bend is None else _column(bend / s.total.square(), e)
+    if n.is_mask and bent is not None:
+        torch.mul(e, bent, out=y).add_(column)
     else:
-        y.mul_(_column(steep / s.total, e)).add_(_column(level / s.total, e))
-    if bend is not None:
-        y.add_(torch.mul(e, _column(bend / s.total.square(), e), out=v))
-        if n.m is not None:
-            y.sub_(torch.mul(n.m.to(e.dtype), _column(bend * shift / s.total, e), out=v))
+        y.mul_(_column(steep / s.total, e)).add_(column)
+        if bent is not None:
+            y.add_(torch.mul(e, bent, out=v))
+        if bent is not None and n.m is not None:
+            y.sub_(torch.mul(n.m.to(e.dtype), _column(to_m / s.total, e), out=v))
+    e.mul_(y)
 
 
 def _column(value: Tensor, like: Tensor) -> Tensor:
     return value.to(like.dtype)[:, None]
-
-
-def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
-    """New categories (R,), -1 where the logits are NaN. Without uniforms u (2, R): the mass that leaves x, float64."""
-    R, K = logits.shape
-    size = max(1, min(R, CELLS // K))
-    spare = _SCRATCH.empty(1 if u is None else 4, size, K, logits)
-    parts = [_drawn(logits, p, slice(i, min(i + size, R)), u, spare) for i in range(0, R, size)]
-    return torch.cat(parts) if parts else p.x.new_empty(0, dtype=torch.float64 if u is None else torch.int64)
-
-
-def _drawn(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, spare: Tensor) -> Tensor:
-    x, e = p.x[rows], spare[0, : rows.stop - rows.start]
-    to_f, to_m, anew, alpha_bar, lost = _of_rows(p.coefficients, len(p.x) // p.coefficients.shape[1], rows)
-    if p.mask >= 0:
-        m_x = (x == p.mask).double()
-    else:
-        m_x = torch.full_like(to_f, 1 / p.num_classes) if p.m_x is None else p.m_x[rows]
-    others, below = _softmax(logits[rows], e, x[:, None], p.mask)
-    e_x = below.exp().squeeze(1)
-    total, back = others + e_x, lost * m_x
-    not_f_x, noised = others / total, (others + e_x * back / (alpha_bar + back)) / total
-    clean = None
-    if p.mask >= 0 or p.m_x is not None:  # f = e_x and nothing was noised where m_x = 0
-        clean = m_x == 0
-        not_f_x, noised = not_f_x.masked_fill_(clean, 0.0), noised.masked_fill_(clean, 0.0)
-    to_f, to_m = to_f * not_f_x, (to_m * noised + anew) * (1 - m_x)
-    mass: Tensor = to_f + to_m
-    if p.damped:
-        damp = torch.exp(-mass)
-        to_f, to_m, mass = damp * to_f, damp * to_m, damp * mass
-    if u is None:
-        return mass
-    branch, v = u[0, rows] * mass.clamp(min=1.0), u[1, rows].clamp(max=1 - 2.0**-52)
-    to_noise, to_clean, bad = branch < to_m, (branch >= to_m) & (branch < to_m + to_f), mass.isnan()
-    if p.free is not None:
-        to_noise, to_clean, bad = (which & p.free[rows] for which in (to_noise, to_clean, bad))
-    if p.noisy is not None:
-        noisy = p.noisy[rows]
-    elif p.mask >= 0:
-        noisy = torch.full_like(x, p.mask)
-    else:
-        noisy = (v * (p.num_classes - 1)).long()
-        noisy += noisy >= x
-    drawn = torch.where(to_noise, noisy, x)
-    jumping = to_clean.nonzero().squeeze(1)
-    drawn[jumping] = _from_e(e, v, jumping, spare)
-    return drawn.masked_fill_(bad, -1)
-
-
-def _from_e(e: Tensor, v: Tensor, rows: Tensor, spare: Tensor) -> Tensor:
-    """Categories for these rows, by the float64 running sum of e."""
-    own = torch.index_select(e, 0, rows, out=spare[1, : len(rows)])
-    upto = spare[2:].flatten().view(torch.float64).view(-1, e.shape[1])[: len(rows)]
-    upto.copy_(own).cumsum_(1)
-    target = v[rows, None] * upto[:, -1:]  # less than the last sum, as v < 1 - 2^-53
-    return torch.searchsorted(upto, target, right=True).squeeze(1)
