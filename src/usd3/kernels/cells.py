@@ -11,6 +11,7 @@ CELLS = 1 << 20
 """Logits that are worked on at once. More are faster, as each operation on the numbers of rows has its own cost."""
 
 _LOG2_E = 1.4426950408889634
+_KEPT = (1 << 18, 16 * CELLS)  # bytes: less is cheap to allocate, more is not kept
 
 
 def rows_at_once(K: int) -> int:
@@ -25,13 +26,14 @@ class _Scratch(threading.local):
 
     def empty(self, count: int, rows: int, K: int, logits: Tensor) -> Tensor:
         """(count, rows, K) for the cells of these logits, in float32 or better."""
-        dtype, size = torch.promote_types(logits.dtype, torch.float32), count * rows * K
-        if logits.device.type != "cpu" or size > 4 * CELLS:
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        size = count * rows * K * dtype.itemsize
+        if logits.device.type != "cpu" or not _KEPT[0] <= size <= _KEPT[1]:
             return torch.empty(count, rows, K, dtype=dtype, device=logits.device)
-        if self.kept is None or self.kept.numel() < size * dtype.itemsize:
+        if self.kept is None or self.kept.numel() < size:
             with torch.inference_mode(False):
-                self.kept = torch.empty(size * dtype.itemsize, dtype=torch.uint8)
-        return self.kept[: size * dtype.itemsize].view(dtype).view(count, rows, K)
+                self.kept = torch.empty(size, dtype=torch.uint8)
+        return self.kept[:size].view(dtype).view(count, rows, K)
 
 
 SCRATCH = _Scratch()

@@ -48,12 +48,11 @@ def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradie
     for start in range(0, count, size):
         part = slice(start, min(start + size, count))
         own = part if rows is None else rows[part]
-        buffers = list(spare[:, : part.stop - start])
+        buffers = list(spare[:, : part.stop - start].unbind())
         e = gradient[part] if direct and gradient is not None else buffers.pop()
         n = _known(p, own, weights)
         found = _loss(_taken(logits, own, e), e, buffers, p, n, with_l2, gradient is not None)
-        for i, term in enumerate(found):
-            terms[i, own] = term.to(dtype)
+        terms[:, own] = torch.stack(found) if rows is None else torch.stack(found).to(dtype)
         if gradient is not None and not direct:
             gradient[own] = e.to(gradient.dtype)
     return terms
@@ -227,9 +226,9 @@ def _others(e: Tensor, buffers: list[Tensor], n: _Known, s: _Seen) -> tuple[Tens
     else:
         m_slope = torch.mul(y, m, out=v).sum(1).double()
     f_slope = torch.mul(y, e, out=v).sum(1).double() / s.total
-    A_f, N_m = n.A * s.f_others, n.N * m_others
-    value = A_f + N_m * more - N_k * (m_others * (s.c_h / s.c_k).log() + log_v)
-    rough = value < _ROUGH * (A_f + N_m * more.abs()) + _FLAT / K**0.5 * m_others * N_k
+    A_f, N_m, k_others = n.A * s.f_others, n.N * m_others * more, N_k * m_others
+    value = A_f + N_m - k_others * (s.c_h / s.c_k).log() - N_k * log_v
+    rough = value < _ROUGH * (A_f + N_m.abs()) + (_FLAT / K**0.5) * k_others
     if bool(rough.any()):
         again = rough.nonzero().squeeze(1)
         m_all = torch.full_like(e[:1], 1 / K) if n.m is None else n.m if len(n.m) == 1 else n.m[again]
@@ -309,4 +308,4 @@ def _fill_gradient(
 
 
 def _column(value: Tensor, like: Tensor) -> Tensor:
-    return value.to(like.dtype)[:, None]
+    return value.to(like.dtype).unsqueeze(1)
