@@ -111,9 +111,14 @@ class Process:
         alpha_bar = torch.where(at_0, 1.0, self.schedule._kept(time))
         return Level(column(alpha_bar, x), column(torch.where(at_0, 0.0, self.schedule._lost(time)), x))
 
-    def step(self, time: Tensor, before: Tensor, x: Tensor, level: Level | None = None) -> Transition:
+    def levels(self, time: Tensor, before: Tensor, x: Tensor) -> tuple[Level, Level]:
+        """Those of t and s, at once: on the CPU each operation on a few numbers costs as much as one on thousands."""
+        both, B = self.level(torch.cat([time, before]), x), len(time)
+        return Level(both.alpha_bar[:B], both.lost[:B]), Level(both.alpha_bar[B:], both.lost[B:])
+
+    def step(self, time: Tensor, before: Tensor, x: Tensor, levels: tuple[Level, Level] | None = None) -> Transition:
         """Weights of the backward step t -> s: 1 - mu to f, mu (1 - a_ts) to m, mu a_ts stays."""
-        t, s = level or self.level(time, x), self.level(before, x)
+        t, s = levels or self.levels(time, before, x)
         a_ts = torch.where(s.lost == 0, t.alpha_bar, column(self.schedule._kept(time, before), x))
         lost_ts = torch.where(s.lost == 0, t.lost, column(self.schedule._lost(time, before), x))
         lost_t = torch.where(t.lost > 0, t.lost, 1.0)
