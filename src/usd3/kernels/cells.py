@@ -5,7 +5,7 @@ import threading
 import torch
 from torch import Tensor
 
-__all__ = ["CELLS", "SCRATCH", "fill_softmax", "rows_at_once", "spread"]
+__all__ = ["CELLS", "SCRATCH", "column", "fill_softmax", "rows_at_once", "spread", "sum_log"]
 
 CELLS = 1 << 20
 """Logits that are worked on at once. More are faster, as each operation on the numbers of rows has its own cost."""
@@ -60,3 +60,18 @@ def fill_softmax(logits: Tensor, e: Tensor, at: Tensor, mask: int) -> tuple[Tens
     below = logits.gather(1, at).double().sub_(top)
     torch.sub(logits, top, out=e).mul_(_LOG2_E).exp2_()
     return e.scatter_(1, at, torch.zeros_like(at, dtype=e.dtype)).sum(1).double(), below
+
+
+def sum_log(v: Tensor, largest: float) -> Tensor:
+    """Sum over the categories of log v, 1 <= v <= largest: products first, as logs are dear. Overwrites v."""
+    width = v.shape[1]
+    while width > 4 and largest * largest < 1e37:
+        half = width // 2
+        v[:, :half].mul_(v[:, width - half : width])
+        width, largest = width - half, largest * largest
+    return v[:, :width].contiguous().log_().sum(1)  # log is slow on memory with gaps
+
+
+def column(value: Tensor, like: Tensor) -> Tensor:
+    """(n,) as (n, 1), in the precision of the cells."""
+    return value.to(like.dtype).unsqueeze(1)

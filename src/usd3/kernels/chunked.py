@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from usd3.kernels.cells import SCRATCH, fill_softmax, rows_at_once, spread
+from usd3.kernels.cells import SCRATCH, column, fill_softmax, rows_at_once, spread, sum_log
 from usd3.kernels.chunked_draw import draw_rows
 from usd3.kernels.problem import Problem
 
@@ -209,20 +209,20 @@ def _others(e: Tensor, buffers: list[Tensor], n: _Known, s: _Seen) -> tuple[Tens
     a = n.A / s.total / (n.N * s.c_h).clamp(min=_LEAST)
     if n.m is None:
         a = (a * K).clamp(max=_FAR)
-        torch.add(torch.mul(e, _column(a, e), out=y), 1.0, out=v)
+        torch.add(torch.mul(e, column(a, e), out=y), 1.0, out=v)
     else:
         m = n.m.to(e.dtype)
         inverse = (1 / m).masked_fill_(m == 0, 0.0)
-        torch.mul(e, _column(a.clamp(max=_FAR / float(inverse.max())), e), out=y).mul_(inverse)
+        torch.mul(e, column(a.clamp(max=_FAR / float(inverse.max())), e), out=y).mul_(inverse)
         log_v = torch.log1p(y, out=v).mul_(m).sum(1).double()
         torch.add(y, 1.0, out=v)
     more = -n.r * s.gap  # c_h - c_k
-    y.add_(_column(more / s.c_h, e)).div_(v)
+    y.add_(column(more / s.c_h, e)).div_(v)
     if n.m is not None:
         y.masked_fill_(m == 0, 1.0)
     y.scatter_(1, n.at, torch.zeros_like(n.at, dtype=e.dtype))
     if n.m is None:
-        log_v, m_slope = _sum_log(v, 1 + float(a.max())).double() / K, y.sum(1).double() / K
+        log_v, m_slope = sum_log(v, 1 + float(a.max())).double() / K, y.sum(1).double() / K
     else:
         m_slope = torch.mul(y, m, out=v).sum(1).double()
     f_slope = torch.mul(y, e, out=v).sum(1).double() / s.total
@@ -243,16 +243,6 @@ def _others_again(e: Tensor, m: Tensor, at: Tensor, N_k: Tensor, a: Tensor, g: T
     u = (e * (a / N_k)[:, None]).div_(m.masked_fill(dead, 1.0)).add_(g[:, None])
     u.scatter_(1, at, torch.zeros_like(at, dtype=u.dtype)).clamp_(min=-1 + 1e-15)
     return N_k * u.sub_(u.log1p()).mul_(m).sum(1) + a * e.mul_(dead).sum(1)
-
-
-def _sum_log(v: Tensor, largest: float) -> Tensor:
-    """Sum over the categories of log v, 1 <= v <= largest: products first, as logs are dear. Overwrites v."""
-    width = v.shape[1]
-    while width > 4 and largest * largest < 1e37:
-        half = width // 2
-        v[:, :half].mul_(v[:, width - half : width])
-        width, largest = width - half, largest * largest
-    return v[:, :width].contiguous().log_().sum(1)  # log is slow on memory with gaps
 
 
 def _cell(k: Tensor, h: Tensor, more: Tensor, ce: Tensor) -> Tensor:
@@ -291,21 +281,17 @@ def _fill_gradient(
         level = level + steep
     elif n.m is None and bend is not None:
         level = level - to_m * n.m_x
-    column = _column(level / s.total, e)
+    flat = column(level / s.total, e)
     if n.is_mask and bend is None:
-        e.mul_(column)
+        e.mul_(flat)
         return
-    bent = None if bend is None else _column(bend / s.total.square(), e)
+    bent = None if bend is None else column(bend / s.total.square(), e)
     if n.is_mask and bent is not None:
-        torch.mul(e, bent, out=y).add_(column)
+        torch.mul(e, bent, out=y).add_(flat)
     else:
-        y.mul_(_column(steep / s.total, e)).add_(column)
+        y.mul_(column(steep / s.total, e)).add_(flat)
         if bent is not None:
             y.add_(torch.mul(e, bent, out=v))
         if bent is not None and n.m is not None:
-            y.sub_(torch.mul(n.m.to(e.dtype), _column(to_m / s.total, e), out=v))
+            y.sub_(torch.mul(n.m.to(e.dtype), column(to_m / s.total, e), out=v))
     e.mul_(y)
-
-
-def _column(value: Tensor, like: Tensor) -> Tensor:
-    return value.to(like.dtype).unsqueeze(1)
