@@ -28,12 +28,24 @@ class _Scratch(threading.local):
         """(count, rows, K) for the cells of these logits, in float32 or better."""
         dtype = torch.promote_types(logits.dtype, torch.float32)
         size = count * rows * K * dtype.itemsize
-        if logits.device.type != "cpu" or not _KEPT[0] <= size <= _KEPT[1]:
+        if not self.keeps(size, logits):
             return torch.empty(count, rows, K, dtype=dtype, device=logits.device)
         if self.kept is None or self.kept.numel() < size:
             with torch.inference_mode(False):
                 self.kept = torch.empty(size, dtype=torch.uint8)
         return self.kept[:size].view(dtype).view(count, rows, K)
+
+    def buffers(self, count: int, rows: int, K: int, logits: Tensor) -> list[Tensor]:
+        """`count` buffers (rows, K), each with memory of its own where they are not kept."""
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        if self.keeps(count * rows * K * dtype.itemsize, logits):
+            return list(self.empty(count, rows, K, logits).unbind())
+        return [torch.empty(rows, K, dtype=dtype, device=logits.device) for _ in range(count)]
+
+    @staticmethod
+    def keeps(size: int, logits: Tensor) -> bool:
+        """Whether so many bytes are kept."""
+        return logits.device.type == "cpu" and _KEPT[0] <= size <= _KEPT[1]
 
 
 SCRATCH = _Scratch()

@@ -44,11 +44,11 @@ def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradie
         gradient.index_fill_(0, (~read).nonzero().squeeze(1), 0)
     count, size = R if rows is None else len(rows), rows_at_once(K)
     direct = rows is None and gradient is not None and gradient.dtype == dtype
-    spare = SCRATCH.empty(2 if direct else 3, min(count, size), K, logits)
+    spare = SCRATCH.buffers(2 if direct else 3, min(count, size), K, logits)
     for start in range(0, count, size):
         part = slice(start, min(start + size, count))
         own = part if rows is None else rows[part]
-        buffers = list(spare[:, : part.stop - start].unbind())
+        buffers = [buffer[: part.stop - start] for buffer in spare]
         e = gradient[part] if direct and gradient is not None else buffers.pop()
         n = _known(p, own, weights)
         found = _loss(_taken(logits, own, e), e, buffers, p, n, with_l2, gradient is not None)
