@@ -272,8 +272,11 @@ class Diffusion(Process):
         """What a loss compares: the step t -> s, in discrete time t -> t - 1 by default, or the reverse rate."""
         if before is None and self.num_steps is not None:
             before = (time * self.num_steps - 1).round() / self.num_steps
-        level = self.level(time, x)
-        return level, self.rate_weights(time, x, level) if before is None else self.step(time, before, x, level)
+        if before is None:
+            level = self.level(time, x)
+            return level, self.rate_weights(time, x, level)
+        levels = self.levels(time, before, x)
+        return levels[0], self.step(time, before, x, levels)
 
     def _terms(
         self, logits: Tensor, x_t: Tensor, x_0: Tensor, time: Tensor, before: Tensor | None, checks: Checks

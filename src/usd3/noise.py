@@ -79,6 +79,8 @@ class Noise:
 
     def require_fits(self, shape: torch.Size) -> None:
         """One m for each element must broadcast to the elements' shape."""
+        if self.probs.dim() == 1:
+            return
         try:
             fits = torch.broadcast_shapes(self.probs.shape[:-1], shape) == shape
         except RuntimeError:
