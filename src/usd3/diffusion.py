@@ -24,6 +24,8 @@ from usd3.schedules import Time
 
 __all__ = ["Diffusion"]
 
+_SMALLEST_M = 1e-30  # noise with smaller probabilities, but for zeros, is left to the eager code
+
 
 class Diffusion(Process):
     """Noise + schedule + kind of time.
@@ -289,7 +291,7 @@ class Diffusion(Process):
             truth, model = known(x_0, x_t, self.noise, level), predicted(logits, x_t, self.noise, level, checks)
             return LossTerms(truth, model, x_0, to)
 
-        if kernels.chosen(self.impl, x_t.device) == "eager" or torch.compiler.is_compiling():
+        if self._is_eager(x_t.device) or torch.compiler.is_compiling():
             return eager()
         coefficients, is_step = kernels.coefficients_of(level, to), to.keep is not None
         problem = kernels.Problem.of(self.noise, coefficients, is_step, x_t, x_0)
@@ -297,6 +299,10 @@ class Diffusion(Process):
         if checks.enabled:
             checks.refuse("logits", terms.ce.detach().sum(), torch.isnan, FINITE)
         return terms
+
+    def _is_eager(self, device: torch.device) -> bool:
+        """Whether losses take the eager code: because it is chosen, or because float32 cannot hold 1/m."""
+        return kernels.chosen(self.impl, device) == "eager" or self.noise.smallest < _SMALLEST_M
 
     def _weighted_numbers(self, time: Tensor, objective: Objective) -> Tensor:
         """Coefficients and weights of a loss for each object, (8, B). In discrete time they are looked up."""
@@ -331,7 +337,7 @@ class Diffusion(Process):
         inplace: bool = False,
     ) -> LossOutput:
         """The loss of a batch."""
-        if kernels.chosen(self.impl, x_t.device) == "eager" or objective.kl2:
+        if self._is_eager(x_t.device) or objective.kl2:
             clip = objective.clip(lambda: self.schedule._beta(time))
             whole = logits.logits(x_t) if isinstance(logits, Projection) else logits
             terms = self._terms(whole, x_t, x_0, time, None, checks)

@@ -36,6 +36,7 @@ class Noise:
         self.probs = probs / total
         self.num_classes: int = shape[-1]
         self.has_zeros = bool((probs == 0).any())
+        self.smallest = float(self.probs[self.probs > 0].min())  # but for zeros
         self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
         self._cdfs: dict[torch.device, Tensor] = {}
 

@@ -298,3 +298,17 @@ def small(impl, k, num_steps):
     x_0, x_t = torch.tensor([[0, 2], [1, 2]], device=device), torch.tensor([[0, 1], [0, 0]], device=device)
     t = torch.tensor([3, 8], device=device) if num_steps else torch.tensor([0.3, 0.8], device=device)
     return d, x_0, x_t, t, random_wide(2, 2, k).to(device).requires_grad_()
+
+
+@pytest.mark.parametrize("num_steps", [None, 7])
+def test_noise_that_float32_cannot_hold_is_no_nan(fused, num_steps):
+    device = device_of(fused)
+    x_0, x_t = (torch.arange(9, device=device)[None] % 3, torch.arange(9, device=device)[None] // 3)
+    found = []
+    for kind in ("eager", fused):
+        d = usd3.Diffusion(usd3.Marginal([1.0, 1e-40, 1e-20]), usd3.Linear(), num_steps, impl=kind)
+        logits = (20 * torch.randn(1, 9, 3, generator=torch.Generator().manual_seed(1))).to(device).requires_grad_()
+        d.loss_from_logits(logits, x_t, x_0, 0.4 if num_steps is None else 3).loss.backward()
+        found.append(logits.grad)
+    assert found[0].isfinite().all()
+    torch.testing.assert_close(*found)

@@ -149,7 +149,7 @@ def _seen(logits: Tensor, e: Tensor, n: _Known, mask: int) -> _Seen:
     ce = torch.log1p(rest_0 / e_t)
     if float(below.min()) < -600:  # e_t is at its end
         ce = torch.where(below[:, 0] < -600, total.log() - below[:, 0], ce).clamp(max=_FAR)
-    c_h, c_k = not_f_x + n.q * f_x, n.apart + n.same * n.q
+    c_h, c_k = (not_f_x + n.q * f_x).clamp(min=_LEAST), (n.apart + n.same * n.q).clamp(min=_LEAST)
     return _Seen(total, f_x, not_f_x, f_0, not_f_0, f_others, n.apart * f_x - n.same * not_f_x, c_h, c_k, ce)
 
 
@@ -239,8 +239,8 @@ def _others(e: Tensor, buffers: list[Tensor], n: _Known, s: _Seen) -> tuple[Tens
 
 def _others_again(e: Tensor, m: Tensor, at: Tensor, N_k: Tensor, a: Tensor, g: Tensor) -> Tensor:
     """The same sum where it cancels: k (u - log(1 + u)) with u = (h - k)/k, in float64."""
-    dead, N_k = m == 0, N_k.clamp(min=_LEAST)
-    u = (e * (a / N_k)[:, None]).div_(m.masked_fill(dead, 1.0)).add_(g[:, None])
+    dead, N_k = m < 1e-37, N_k.clamp(min=_LEAST)  # as in float32
+    u = (e * (a / N_k).clamp(max=1e200)[:, None]).div_(m.masked_fill(dead, 1.0)).add_(g[:, None])
     u.scatter_(1, at, torch.zeros_like(at, dtype=u.dtype)).clamp_(min=-1 + 1e-15)
     return N_k * u.sub_(u.log1p()).mul_(m).sum(1) + a * e.mul_(dead).sum(1)
 
