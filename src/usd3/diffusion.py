@@ -315,14 +315,14 @@ class Diffusion(Process):
         key, T = (objective, time.device), self.num_steps
         if T is None:
             found = self._replays(key, numbers, time)
-        elif torch.compiler.is_compiling() or _is_capturing(time.device):
+        elif torch.compiler.is_compiling() or (key not in self._tables and _is_capturing(time.device)):
             found = numbers(time)
         else:
             if key not in self._tables:
                 with torch.inference_mode(False):
                     grid = torch.arange(1, T + 1, dtype=torch.float64, device=time.device) / T
                     self._tables[key] = numbers(grid)
-            found = self._tables[key][:, (time * T).round().long() - 1]
+            found = self._tables[key][:, ((time * T).round().long() - 1).clamp(0, T - 1)]
         return torch.cat([found[:5], found[5:] / len(time)])
 
     def _weighted(
