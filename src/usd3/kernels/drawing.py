@@ -55,5 +55,6 @@ def jump_mass(logits: Tensor, x: Tensor, noise: Noise, level: Level, jumps: Jump
 
 def _rows(logits: Tensor, leap: Leap, u: Tensor | None, impl: str) -> Tensor:
     module = {"chunked": "chunked", "triton": "triton_draw"}[impl]
-    drawn: Tensor = importlib.import_module(f"usd3.kernels.{module}").draw_rows(as_rows(logits), leap, u)
+    with torch.cuda.device_of(logits):  # a kernel starts on the current device
+        drawn: Tensor = importlib.import_module(f"usd3.kernels.{module}").draw_rows(as_rows(logits), leap, u)
     return drawn

@@ -21,7 +21,10 @@ __all__ = ["loss_rows", "terms", "weighted_loss"]
 def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradient: Tensor | None, impl: str) -> Tensor:
     """Terms (4, R) of logits (R, K): vlb, ce, l2 and their weighted sum; `gradient` receives that of the sum."""
     module = {"chunked": "chunked", "triton": "triton_loss"}[impl]
-    rows: Tensor = importlib.import_module(f"usd3.kernels.{module}").loss_rows(logits, p, weights, with_l2, gradient)
+    with torch.cuda.device_of(logits):  # a kernel starts on the current device
+        rows: Tensor = importlib.import_module(f"usd3.kernels.{module}").loss_rows(
+            logits, p, weights, with_l2, gradient
+        )
     return rows
 
 
@@ -104,7 +107,8 @@ def _scaled(gradient: Tensor, factor: Tensor, impl: str) -> Tensor:
     if impl == "triton":
         from usd3.kernels.triton_loss import scale_
 
-        return scale_(gradient, factor)
+        with torch.cuda.device_of(gradient):
+            return scale_(gradient, factor)
     return gradient if factor.device.type == "cpu" and float(factor) == 1 else gradient.mul_(factor)
 
 
