@@ -65,7 +65,7 @@ class Remembering:
             rows = flat(x_t != self._x).any(1).nonzero().squeeze(1)
             if len(rows):
                 self._logits[rows] = self.denoise(x_t[rows], t[rows], rows)
-        self._x = x_t
+        self._x = x_t.clone()  # a callback may write to what it sees
         return self._logits
 
 

@@ -24,7 +24,7 @@ from usd3.schedules import Time
 
 __all__ = ["Diffusion"]
 
-_SMALLEST_M = 1e-30  # noise with smaller probabilities, but for zeros, is left to the eager code
+_SMALLEST_M = 1e-12  # noise with smaller probabilities, but for zeros, is left to the eager code
 
 
 class Diffusion(Process):
@@ -176,7 +176,8 @@ class Diffusion(Process):
         x_t = self.categories(x_t, "x_t", checks)
         time, before = self.times(t, s, x_t, checks)
         checks.raise_early(x_t.device)
-        numbers = self._replays("draw", lambda t, s: kernels.coefficients_of(*self._numbers(t, s, t)), time, before)
+        name = ("draw", self.schedule, self.num_steps)
+        numbers = self._replays(name, lambda t, s: kernels.coefficients_of(*self._numbers(t, s, t)), time, before)
         clean, noise, _, alpha_bar, lost = (column(number, x_t) for number in numbers)
         u, level = uniform((2, *x_t.shape), x_t.device, generator), Level(alpha_bar, lost)
         drawn = kernels.draw(logits, x_t, self.noise, level, Jumps(clean, noise), u, None, self.impl, checks)
@@ -301,8 +302,19 @@ class Diffusion(Process):
         return terms
 
     def _is_eager(self, device: torch.device) -> bool:
-        """Whether losses take the eager code: because it is chosen, or because float32 cannot hold 1/m."""
-        return kernels.chosen(self.impl, device) == "eager" or self.noise.smallest < _SMALLEST_M
+        """Whether losses take the eager code: it is chosen, float32 cannot hold 1/m, or the schedule learns."""
+        chosen = kernels.chosen(self.impl, device) == "eager"
+        return chosen or self.noise.smallest < _SMALLEST_M or self._schedule_learns(device)
+
+    def _schedule_learns(self, device: torch.device) -> bool:
+        """Whether the schedule has a gradient; asked once."""
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return False
+        if self.schedule not in self._learning:
+            self._learning[self.schedule] = self.schedule._kept(
+                torch.tensor([0.5], device=device).double()
+            ).requires_grad
+        return self._learning[self.schedule]
 
     def _weighted_numbers(self, time: Tensor, objective: Objective) -> Tensor:
         """Coefficients and weights of a loss for each object, (8, B). In discrete time they are looked up."""
@@ -312,14 +324,15 @@ class Diffusion(Process):
             clip = objective.clip(lambda: self.schedule._beta(time))
             return torch.cat([coefficients, objective.weights(coefficients, clip)])
 
-        key, T = (objective, time.device), self.num_steps
+        T = self.num_steps
+        key = (objective, time.device, self.schedule, T)
         if T is None:
             found = self._replays(key, numbers, time)
         elif torch.compiler.is_compiling() or (key not in self._tables and _is_capturing(time.device)):
             found = numbers(time)
         else:
             if key not in self._tables:
-                with torch.inference_mode(False):
+                with torch.inference_mode(False), torch.no_grad():
                     grid = torch.arange(1, T + 1, dtype=torch.float64, device=time.device) / T
                     self._tables[key] = numbers(grid)
             found = self._tables[key][:, ((time * T).round().long() - 1).clamp(0, T - 1)]

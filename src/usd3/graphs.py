@@ -1,6 +1,7 @@
 """CUDA graphs: a function of tensors that is called often becomes one launch."""
 
 import functools
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -62,12 +63,16 @@ class Replayed:
         with torch.cuda.stream(side), rule:
             output = self.fn(*inputs)
         current.wait_stream(side)
+        output.record_stream(current)
         return output
 
     def _capture(self, inputs: tuple[Tensor, ...]) -> None:
         device, graph = inputs[0].device, torch.cuda.CUDAGraph()
-        self._inputs = [value.clone() for value in inputs]
+        with torch.inference_mode(False):  # the graph may be replayed outside of it
+            self._inputs = [value.clone() for value in inputs]
         with (
+            torch.inference_mode(False),
+            torch.no_grad(),
             torch.cuda.device(device),
             torch.cuda.graph(graph, stream=_stream(device), capture_error_mode="thread_local"),
             _waiting_is_an_error(),
@@ -91,7 +96,8 @@ class Replays:
         plain = first.device.type != "cuda" or torch.compiler.is_compiling()
         if plain or torch.cuda.is_current_stream_capturing() or (torch.is_grad_enabled() and first.requires_grad):
             return fn(*inputs)
-        key = (name, first.device, *(value.shape for value in inputs))
+        stream = torch.cuda.current_stream(first.device).cuda_stream  # two streams must not share a graph's memory
+        key = (name, first.device, stream, threading.get_ident(), *(value.shape for value in inputs))
         if key not in self._known:
             if len(self._known) >= _MOST:
                 return fn(*inputs)

@@ -45,10 +45,10 @@ class Process:
         self.t_min = as_number(t_min, "t_min", 0, 1)
         require(impl in IMPLEMENTATIONS, "impl", impl, f"one of {', '.join(IMPLEMENTATIONS)}")
         self.impl = impl
-        self._replays, self._tables = Replays(), dict[Any, Tensor]()
+        self._replays, self._tables, self._learning = Replays(), dict[Any, Tensor](), dict[Schedule, bool]()
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_replays": Replays(), "_tables": {}}  # what belongs to a process stays there
+        return vars(self) | {"_replays": Replays(), "_tables": {}, "_learning": {}}  # of this process alone
 
     @property
     def continuous(self) -> bool:

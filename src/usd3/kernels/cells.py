@@ -32,7 +32,7 @@ class _Scratch(threading.local):
             return torch.empty(count, rows, K, dtype=dtype, device=logits.device)
         if self.kept is None or self.kept.numel() < size:
             with torch.inference_mode(False):
-                self.kept = torch.empty(size, dtype=torch.uint8)
+                self.kept = torch.empty(size, dtype=torch.uint8, device="cpu")
         return self.kept[:size].view(dtype).view(count, rows, K)
 
     def buffers(self, count: int, rows: int, K: int, logits: Tensor) -> list[Tensor]:

@@ -36,7 +36,9 @@ def _triton_runs_on(kind: str) -> bool:
         return False
     if kind == "cpu":
         return os.environ.get("TRITON_INTERPRET") == "1"
-    return kind == "cuda" and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (7, 0)
+    if kind != "cuda" or not torch.cuda.is_available():
+        return False
+    return all(torch.cuda.get_device_capability(i) >= (7, 0) for i in range(torch.cuda.device_count()))
 
 
 _FOUND: dict[str, bool] = {}  # torch.compile does not like functools.cache

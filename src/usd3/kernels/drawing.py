@@ -37,8 +37,7 @@ def draw(
     drawn = rows.reshape(x.shape)
     if checks.enabled:
         checks.refuse("logits", torch.where(drawn < 0, torch.nan, 0.0), torch.isnan, FINITE)
-        drawn = torch.where(drawn < 0, x, drawn)  # no index runs out of range before the checks are asked
-    return drawn
+    return torch.where(drawn < 0, x, drawn)  # no index runs out of range before the checks are asked
 
 
 @torch.no_grad()

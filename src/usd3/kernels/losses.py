@@ -60,12 +60,16 @@ class _WeightedLoss(torch.autograd.Function):
         ctx: Any, logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, impl: str, inplace: bool, wanted: bool
     ) -> tuple[Tensor, Tensor]:
         rows = as_rows(logits)
-        gradient = (rows if inplace else torch.empty_like(rows)) if wanted else None
+        inplace = inplace and rows.stride(0) >= rows.shape[1]  # rows that share memory cannot be overwritten
+        late = logits.dtype == torch.float16 and not inplace  # a scaled loss must not underflow before it is scaled
+        gradient = (rows if inplace else torch.empty_like(rows)) if wanted and not late else None
         sums = loss_rows(rows, p, weights, with_l2, gradient, impl).sum(1)
         if inplace and wanted:
             torch.autograd.graph.increment_version(logits)
-        ctx.shape, ctx.gradient, ctx.impl = logits.shape, gradient, impl
-        ctx.again = None if inplace else (rows, p, weights, with_l2)
+        else:
+            ctx.save_for_backward(logits)
+        ctx.shape, ctx.gradient, ctx.impl, ctx.inplace = logits.shape, gradient, impl, inplace
+        ctx.problem = p, weights, with_l2
         shown, loss = sums[:3], sums[3]
         ctx.mark_non_differentiable(shown)
         return shown, loss
@@ -74,13 +78,15 @@ class _WeightedLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, _: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
         gradient, ctx.gradient = ctx.gradient, None  # autograd may keep and change what it is given
-        if gradient is None:
-            if ctx.again is None:
-                raise RuntimeError("the logits were overwritten by their gradient: expected one backward pass")
-            rows, p, weights, with_l2 = ctx.again
-            gradient = torch.empty_like(rows)
-            loss_rows(rows, p, weights, with_l2, gradient, ctx.impl)
-        return _scaled(gradient, grad, ctx.impl).reshape(ctx.shape), *[None] * 6
+        if gradient is not None:
+            return _scaled(gradient, grad, ctx.impl).reshape(ctx.shape), *[None] * 6
+        if ctx.inplace:
+            raise RuntimeError("the logits were overwritten by their gradient: expected one backward pass")
+        (logits,), (p, weights, with_l2) = ctx.saved_tensors, ctx.problem
+        rows = as_rows(logits)
+        gradient = torch.empty_like(rows)
+        loss_rows(rows, p, weights * grad.double(), with_l2, gradient, ctx.impl)
+        return gradient.reshape(ctx.shape), *[None] * 6
 
 
 class _Terms(torch.autograd.Function):

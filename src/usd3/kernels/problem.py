@@ -48,14 +48,14 @@ class Problem:
         """From tensors of any shape (B, N1, ..., Nk)."""
         closed_form = isinstance(noise, Uniform | Absorbing)
         return cls(
-            x=x.reshape(-1),
-            x_0=x_0.reshape(-1),
+            x=_dense(x),
+            x_0=_dense(x_0),
             coefficients=coefficients,
             is_step=is_step,
             num_classes=noise.num_classes,
             mask=-1 if noise.mask is None else noise.mask,
             m=None if closed_form else noise.table_on(x.device, torch.float64, x.shape),
-            free=None if free is None else free.reshape(-1),
+            free=None if free is None else _dense(free),
             elements=math.prod(x.shape[1:]),
         )
 
@@ -97,15 +97,20 @@ class Leap:
         numbers = (jumps.clean, jumps.noise, anew, level.alpha_bar, level.lost)
         closed_form = isinstance(noise, Uniform | Absorbing)
         return cls(
-            x=x.reshape(-1),
+            x=_dense(x),
             coefficients=torch.stack([number.reshape(-1) for number in torch.broadcast_tensors(*numbers)]),
             num_classes=noise.num_classes,
             mask=-1 if noise.mask is None else noise.mask,
-            m_x=None if closed_form else noise.at(x).reshape(-1),
-            noisy=None if closed_form or v is None else noise.other(x, v).reshape(-1),
-            free=None if free is None else free.reshape(-1),
+            m_x=None if closed_form else _dense(noise.at(x)),
+            noisy=None if closed_form or v is None else _dense(noise.other(x, v)),
+            free=None if free is None else _dense(free),
             damped=jumps.damped,
         )
+
+
+def _dense(x: Tensor) -> Tensor:
+    """In one dimension, without gaps."""
+    return x.reshape(-1).contiguous()
 
 
 def as_rows(logits: Tensor) -> Tensor:
