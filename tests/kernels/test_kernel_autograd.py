@@ -157,3 +157,57 @@ def test_a_gradient_is_asked_for_on_the_device_of_the_logits(impl):
     leaf = values.requires_grad_()
     loss_of(d, leaf, x_t, x_0, t).backward()
     assert leaf.grad.device.type == device_of(impl).type
+
+
+def test_a_second_pass_notices_that_the_logits_changed():
+    x = torch.tensor([[0, 1], [2, 0]])
+    logits = torch.zeros(2, 2, 3, requires_grad=True)
+    loss = usd3.Diffusion(usd3.Uniform(3), usd3.Cosine()).loss_from_logits(logits, x, x, 0.4).loss
+    loss.backward(retain_graph=True)
+    with torch.no_grad():
+        logits += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_small_float16_gradients_survive_a_scaled_loss(fused):
+    device = device_of(fused)
+    x_0, x_t = torch.zeros(64, 64, dtype=torch.long, device=device), torch.full((64, 64), 8, device=device)
+    d = usd3.Diffusion(usd3.Absorbing(9), usd3.Cosine(), impl=fused)
+    logits = torch.zeros(64, 64, 9, dtype=torch.float16, device=device)
+    logits[..., 0] = 12.0
+    logits.requires_grad_()
+    (65536.0 * d.loss_from_logits(logits, x_t, x_0, 0.4, "ce").loss).backward()
+    assert (logits.grad[..., 1:8] > 0).all()  # about 6e-6 / 64 without the factor: nothing in float16
+
+
+@pytest.mark.parametrize(("num_steps", "t"), [(None, 0.5), (10, 5)])
+def test_another_schedule_is_noticed_and_one_that_learns_gets_its_gradient(num_steps, t):
+    class Power(usd3.Schedule):
+        def __init__(self, power):
+            self.power = power
+
+        def _kept(self, t, s=None):
+            return (1 - t) ** self.power if s is None else ((1 - t) / (1 - s)) ** self.power
+
+        def _lost(self, t, s=None):
+            return 1 - self._kept(t, s)
+
+        def _decay(self, t):
+            return self.power * (1 - t) ** (self.power - 1)
+
+        def _time(self, alpha_bar):
+            return 1 - alpha_bar ** (1 / self.power)
+
+    x, logits = torch.tensor([[0, 1], [2, 0]]), torch.randn(2, 2, 3, generator=torch.Generator().manual_seed(0))
+    d = usd3.Diffusion(usd3.Uniform(3), usd3.Linear(), num_steps, impl="chunked")
+    before = d.loss_from_logits(logits, x, x, t).loss
+    power = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
+    d.schedule = Power(1.5)
+    after = d.loss_from_logits(logits, x, x, t).loss
+    assert after != before
+    d.schedule = Power(power)
+    learnt = d.loss_from_logits(logits, x, x, t).loss
+    torch.testing.assert_close(learnt.detach(), after)
+    learnt.backward()
+    assert power.grad.abs() > 0

@@ -189,3 +189,22 @@ def test_logits_of_elements_that_stay_may_be_nan(fused):
     ]
     assert torch.equal(*drawn)
     assert torch.equal(drawn[0][1], x_0[1])
+
+
+def test_categories_may_lie_apart_in_memory_or_share_it(impl):
+    device, chance = device_of(impl), torch.Generator().manual_seed(0)
+    d = usd3.Diffusion(usd3.Uniform(6), usd3.Cosine(), validate=False, impl=impl)
+    wide, logits = (
+        torch.randint(6, (4, 8), generator=chance).to(device),
+        torch.randn(4, 4, 6, generator=chance).to(device),
+    )
+    one = torch.tensor(3, device=device).expand(4, 4)
+    for x_0, x_t in ((wide[:, ::2], wide[:, 1::2]), (one, one)):
+        dense = d.loss_from_logits(logits, x_t.contiguous(), x_0.contiguous(), 0.4).loss
+        assert d.loss_from_logits(logits, x_t, x_0, 0.4).loss == dense
+
+
+def test_without_validation_nan_logits_leave_elements_where_they_are(impl):
+    x_t = torch.tensor([[0, 3, 5]], device=device_of(impl))
+    d = usd3.Diffusion(usd3.Uniform(6), usd3.Cosine(), validate=False, impl=impl)
+    assert torch.equal(d.draw(torch.full((1, 3, 6), torch.nan, device=x_t.device), x_t, 0.5, 0.4), x_t)
