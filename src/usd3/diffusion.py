@@ -311,13 +311,12 @@ class Diffusion(Process):
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return False
         if self.schedule not in self._learning:
-            self._learning[self.schedule] = self.schedule._kept(
-                torch.tensor([0.5], device=device).double()
-            ).requires_grad
+            probe = torch.full((1,), 0.5, dtype=torch.float64, device=device)
+            self._learning[self.schedule] = self.schedule._kept(probe).requires_grad
         return self._learning[self.schedule]
 
-    def _weighted_numbers(self, time: Tensor, objective: Objective) -> Tensor:
-        """Coefficients and weights of a loss for each object, (8, B). In discrete time they are looked up."""
+    def _weighted_numbers(self, time: Tensor, objective: Objective) -> tuple[Tensor, Tensor]:
+        """Coefficients (5, B) and weights (3, B) of a loss for each object. In discrete time they are looked up."""
 
         def numbers(time: Tensor) -> Tensor:
             coefficients = kernels.coefficients_of(*self._numbers(time, None, time))
@@ -336,7 +335,7 @@ class Diffusion(Process):
                     grid = torch.arange(1, T + 1, dtype=torch.float64, device=time.device) / T
                     self._tables[key] = numbers(grid)
             found = self._tables[key][:, ((time * T).round().long() - 1).clamp(0, T - 1)]
-        return torch.cat([found[:5], found[5:] / len(time)])
+        return found[:5], found[5:] / len(time)
 
     def _weighted(
         self,
@@ -358,8 +357,7 @@ class Diffusion(Process):
             with torch.no_grad():
                 vlb, ce = (total(term.detach(), free).mean() for term in (terms.vlb, terms.ce))
             return LossOutput(loss, self.span * vlb, ce)
-        numbers = self._weighted_numbers(time, objective)
-        coefficients, weights = numbers[:5], numbers[5:]
+        coefficients, weights = self._weighted_numbers(time, objective)
         problem = kernels.Problem.of(self.noise, coefficients, self.num_steps is not None, x_t, x_0, free)
         if isinstance(logits, Projection):
             shape = (*x_t.shape, self.noise.num_classes)

@@ -1,13 +1,16 @@
 """Which implementation of the hot path runs: the choice is automatic and can be forced."""
 
+import importlib
 import importlib.util
 import os
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from usd3._checks import require
 
-__all__ = ["IMPLEMENTATIONS", "chosen", "triton_runs_on"]
+__all__ = ["IMPLEMENTATIONS", "chosen", "run_rows", "triton_runs_on"]
 
 IMPLEMENTATIONS = ("auto", "eager", "chunked", "triton")
 
@@ -22,6 +25,20 @@ def chosen(impl: str, device: torch.device) -> str:
     if impl == "triton":
         require(triton_runs_on(device.type), "impl", impl, f"auto, eager or chunked: Triton does not run on {device}")
     return impl
+
+
+def run_rows(function: str, impl: str, logits: Tensor, *args: Any) -> Tensor:
+    """Call `loss_rows` or `draw_rows` of an implementation on logits (R, K); loaded when first called for."""
+    modules = {
+        ("loss_rows", "chunked"): "chunked",
+        ("loss_rows", "triton"): "triton_loss",
+        ("draw_rows", "chunked"): "chunked_draw",
+        ("draw_rows", "triton"): "triton_draw",
+    }
+    module = importlib.import_module(f"usd3.kernels.{modules[function, impl]}")
+    with torch.cuda.device_of(logits):  # a kernel starts on the current device
+        rows: Tensor = getattr(module, function)(logits, *args)
+    return rows
 
 
 def triton_runs_on(kind: str) -> bool:

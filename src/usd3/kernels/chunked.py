@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from usd3.kernels.cells import SCRATCH, column, fill_softmax, rows_at_once, spread, sum_log
-from usd3.kernels.chunked_draw import draw_rows
 from usd3.kernels.problem import Problem
 
-__all__ = ["draw_rows", "loss_rows"]
+__all__ = ["loss_rows"]
 
 _FAR = 1e30  # -log f is at most this
 _LEAST = 1e-290  # a denominator is at least this

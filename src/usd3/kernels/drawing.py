@@ -1,13 +1,11 @@
 """One jump of every element, from logits: the exact step, the Euler step, tau-leaping and the corrector."""
 
-import importlib
-
 import torch
 from torch import Tensor
 
 from usd3._checks import Checks, require_logits
 from usd3.belief import FINITE, Level, predicted
-from usd3.kernels.choice import chosen
+from usd3.kernels.choice import chosen, run_rows
 from usd3.kernels.problem import Leap, as_rows
 from usd3.mixture import Jumps, jump_mixture
 from usd3.noise import Noise
@@ -33,8 +31,8 @@ def draw(
     if kind == "eager":
         drawn = jump_mixture(predicted(logits, x, noise, level, checks), jumps).drawn(*u)
         return drawn if free is None else torch.where(free, drawn, x)
-    rows = _rows(logits, Leap.of(noise, level, jumps, x, u[1], free), u.reshape(2, -1), kind)
-    drawn = rows.reshape(x.shape)
+    leap = Leap.of(noise, level, jumps, x, u[1], free)
+    drawn = run_rows("draw_rows", kind, as_rows(logits), leap, u.reshape(2, -1)).reshape(x.shape)
     if checks.enabled:
         checks.refuse("logits", torch.where(drawn < 0, torch.nan, 0.0), torch.isnan, FINITE)
     return torch.where(drawn < 0, x, drawn)  # no index runs out of range before the checks are asked
@@ -47,13 +45,7 @@ def jump_mass(logits: Tensor, x: Tensor, noise: Noise, level: Level, jumps: Jump
     kind = chosen(impl, x.device)
     if kind == "eager":
         return jump_mixture(predicted(logits, x, noise, level, checks), jumps).jump_mass()
-    mass = _rows(logits, Leap.of(noise, level, jumps, x, None), None, kind).reshape(x.shape)
+    leap = Leap.of(noise, level, jumps, x, None)
+    mass = run_rows("draw_rows", kind, as_rows(logits), leap, None).reshape(x.shape)
     checks.refuse("logits", mass.sum(), torch.isnan, FINITE)
     return mass
-
-
-def _rows(logits: Tensor, leap: Leap, u: Tensor | None, impl: str) -> Tensor:
-    module = {"chunked": "chunked", "triton": "triton_draw"}[impl]
-    with torch.cuda.device_of(logits):  # a kernel starts on the current device
-        drawn: Tensor = importlib.import_module(f"usd3.kernels.{module}").draw_rows(as_rows(logits), leap, u)
-    return drawn

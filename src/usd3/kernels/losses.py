@@ -4,7 +4,6 @@
 the terms of each element and computes again where their gradient is asked for.
 """
 
-import importlib
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from usd3.kernels.choice import chosen
+from usd3.kernels.choice import chosen, run_rows
 from usd3.kernels.problem import Problem, as_rows
 
 __all__ = ["loss_rows", "terms", "weighted_loss"]
@@ -20,12 +19,7 @@ __all__ = ["loss_rows", "terms", "weighted_loss"]
 
 def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradient: Tensor | None, impl: str) -> Tensor:
     """Terms (4, R) of logits (R, K): vlb, ce, l2 and their weighted sum; `gradient` receives that of the sum."""
-    module = {"chunked": "chunked", "triton": "triton_loss"}[impl]
-    with torch.cuda.device_of(logits):  # a kernel starts on the current device
-        rows: Tensor = importlib.import_module(f"usd3.kernels.{module}").loss_rows(
-            logits, p, weights, with_l2, gradient
-        )
-    return rows
+    return run_rows("loss_rows", impl, logits, p, weights, with_l2, gradient)
 
 
 def weighted_loss(
