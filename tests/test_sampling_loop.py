@@ -305,6 +305,15 @@ def test_the_mask_of_nothing_given_is_made_once():
     assert not masks[0].any()
 
 
+def test_checks_begun_in_inference_mode_go_on_outside_of_it():
+    checks, values = LoopChecks(True), torch.ones(3)
+    with torch.inference_mode():
+        checks.refuse("logits", values * 1, torch.isnan, "numbers")
+    checks.refuse("logits", values * torch.nan, torch.isnan, "numbers")  # as a CUDA graph's capture does
+    with torch.inference_mode(), pytest.raises(ValueError, match="logits contains nan: expected numbers"):
+        checks.raise_first()
+
+
 def test_what_was_bad_in_an_early_round_is_still_refused():
     checks = LoopChecks(True)
     for value in (1.0, float("nan"), 2.0):

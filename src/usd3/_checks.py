@@ -112,7 +112,8 @@ class LoopChecks(Checks):
             return
         found, key = bad(values), (name, values.shape)
         if key not in self._kept:
-            self._kept[key] = values.clone(), found.clone(), expected
+            with torch.inference_mode(False):  # a graph, captured outside of it, writes to them too
+                self._kept[key] = values.clone(), found.clone(), expected
         else:
             kept, before, _ = self._kept[key]
             kept.copy_(torch.where(found, values, kept))
