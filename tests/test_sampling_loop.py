@@ -14,6 +14,7 @@ from usd3._checks import Checks, LoopChecks
 from usd3._model import Denoiser, ignores_time
 from usd3._random import uniform
 from usd3.config import DiffusionConfig, ModelConfig
+from usd3.converters import hollow_shift
 from usd3.experiment import fit
 from usd3.mixture import Jumps
 from usd3.nets import FilmTransformer, Hollow, Transformer
@@ -239,7 +240,7 @@ def test_with_absorbing_noise_what_the_head_adds_would_not_matter():
     g = torch.Generator().manual_seed(0)
     logits, x, t = torch.randn(4, 6, 5, generator=g), torch.randint(5, (4, 6), generator=g), torch.rand(4, generator=g)
     head = Hollow(torch.nn.Identity(), d)
-    moved = logits.scatter_add(-1, x[..., None], head._shift(x, t).float()[..., None])
+    moved = logits.scatter_add(-1, x[..., None], hollow_shift(head.diffusion, x, t).float()[..., None])
     assert not torch.equal(moved, logits)
     assert torch.equal(d.backward(moved, x, t, t / 2).probs(), d.backward(logits, x, t, t / 2).probs())
 

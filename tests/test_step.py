@@ -13,6 +13,7 @@ from torch import nn
 
 from usd3 import step as step_module
 from usd3._random import seed_draws
+from usd3.baselines import USD3
 from usd3.callbacks import Ema
 from usd3.checkpoints import find_checkpoints
 from usd3.config import DiffusionConfig, ModelConfig, TrainingConfig
@@ -314,7 +315,7 @@ def test_which_runs_get_a_graph_on_one_gpu(net, change, mode, hollow, monkeypatc
     model = (
         nn.Embedding(5, 5) if "." in net else ModelConfig(net, dim=16, depth=1, heads=2, hollow=False).build(diffusion)
     )
-    module = Training(Hollow(model, diffusion) if hollow else model, diffusion, TrainingConfig(**change))
+    module = Training(Hollow(model, diffusion) if hollow else model, USD3(diffusion), TrainingConfig(**change))
     trainer = SimpleNamespace(strategy=SingleDeviceStrategy("cpu"), world_size=1)
     monkeypatch.setattr(Training, "trainer", trainer)
     monkeypatch.setattr(Training, "device", torch.device("cuda"))

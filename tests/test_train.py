@@ -8,6 +8,7 @@ import torch
 
 import usd3
 from usd3._random import seed_of
+from usd3.baselines import USD3
 from usd3.batches import Batches, home_of, transposer
 from usd3.callbacks import Ema
 from usd3.conditioning import draw_given, prefix_given, region_given
@@ -189,7 +190,7 @@ def test_the_average_follows_the_ramp():
 
 def test_a_loss_that_is_no_number_is_noticed():
     d = usd3.Diffusion(usd3.Uniform(3), usd3.Cosine(), validate=False)
-    module = Training(torch.nn.Embedding(3, 3), d, TrainingConfig())
+    module = Training(torch.nn.Embedding(3, 3), USD3(d), TrainingConfig())
     module._recent = [torch.tensor([math.nan, 1.0])]
     with pytest.raises(ArithmeticError, match="the loss is nan at step 0"):
         module.log_recent()

@@ -5,20 +5,22 @@ A recipe is a YAML file with these fields; any of them can be set on the command
 
 import importlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
 
 from usd3 import schedules
 from usd3._checks import as_count, as_number, require
+from usd3.baselines import METHODS, USD3, Method
 from usd3.data import Dataset, load_arrays, load_bach, load_lakh, load_midi, scramble
 from usd3.diffusion import Diffusion
 from usd3.nets import FilmTransformer, Hollow, Transformer
 from usd3.noise import Absorbing, Marginal, Noise, Uniform
 
-__all__ = ["DataConfig", "DiffusionConfig", "ModelConfig", "Recipe", "TrainingConfig"]
+__all__ = ["DataConfig", "DiffusionConfig", "MethodConfig", "ModelConfig", "Recipe", "TrainingConfig"]
 
 SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "cosine": schedules.Cosine,
@@ -28,6 +30,7 @@ SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "exponential": schedules.Exponential,
     "geometric": schedules.Geometric,
 }
+Kind = TypeVar("Kind")
 NETS: dict[str, type[nn.Module]] = {"transformer": Transformer, "film": FilmTransformer}
 
 
@@ -141,6 +144,40 @@ class DiffusionConfig:
 
 
 @dataclass
+class MethodConfig:
+    """How the network is trained and how objects are drawn from it.
+
+    Args:
+        name: "usd3", one of its competitors (usd3 info lists them), or the import path of a class of your own, as in
+            "mypackage.methods.MyMethod": a usd3.method.Method, made as MyMethod(diffusion, **options).
+        options: arguments of the method, for example {"posterior": "joint"} for "d3pm".
+    """
+
+    name: str = "usd3"
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> type[Method]:
+        """The class of that name."""
+        if self.name in METHODS:
+            return METHODS[self.name]
+        return _imported(self.name, Method, "method.name", METHODS)  # type: ignore[type-abstract]
+
+    def build(self, diffusion: Diffusion, objective: str = "usd3") -> Method:
+        """The method on a diffusion; `objective` is that of USD3."""
+        kind, options = self.kind, dict(self.options)
+        if issubclass(kind, USD3):
+            options.setdefault("objective", objective)
+        else:
+            own = f"usd3, its default, as {self.name} has a loss of its own"
+            require(objective == "usd3", "training.objective", objective, own)
+        try:
+            return kind(diffusion, **options)
+        except TypeError as error:
+            raise ValueError(f"method.options = {self.options} for {self.name}: {error}") from None
+
+
+@dataclass
 class ModelConfig:
     """The network.
 
@@ -201,19 +238,19 @@ class ModelConfig:
             require(not self.timeless, "model.timeless", self.timeless, own)
             own = f"false for {self.net}: a network of your own returns a usd3.Projection by itself"
             require(not self.projection, "model.projection", self.projection, own)
-            net = _imported(self.net)(num_classes=num_classes, **self.options)
+            net = _imported(self.net, nn.Module, "model.net", NETS)(num_classes=num_classes, **self.options)
         return Hollow(net, diffusion) if self.hollow else net
 
 
-def _imported(path: str) -> type[nn.Module]:
-    """The class at an import path."""
+def _imported(path: str, kind: type[Kind], option: str, known: Iterable[str]) -> type[Kind]:
+    """The class at an import path, which must be of this kind."""
     module, _, name = path.rpartition(".")
-    expected = f"one of {sorted(NETS)} or the import path of a torch.nn.Module class"
+    expected = f"one of {sorted(known)} or the import path of a class derived from {kind.__module__}.{kind.__name__}"
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"model.net = {path}: expected {expected} ({error})") from None
-    require(isinstance(found, type) and issubclass(found, nn.Module), "model.net", path, expected)
+        raise ValueError(f"{option} = {path}: expected {expected} ({error})") from None
+    require(isinstance(found, type) and issubclass(found, kind), option, path, expected)
     return found  # type: ignore[no-any-return]
 
 
@@ -225,7 +262,7 @@ class TrainingConfig:
         steps: optimiser steps.
         batch_size: objects of one step, over all devices.
         accumulate: parts into which a device splits its share of a batch, one after the other, to save memory.
-        objective: "usd3", "usd3*", "vlb" or "ce".
+        objective: of the method "usd3": "usd3", "usd3*", "vlb" or "ce".
         stratified: spread the times of a batch evenly, which lowers the variance.
         given: which elements stay clean in training. "none": unconditional; "prefix": always the first `prefix`;
             "random": sometimes nothing, sometimes a prefix, all but a gap, or scattered elements, so that one model
@@ -341,6 +378,7 @@ class Recipe:
     Args:
         data: where the sequences come from.
         diffusion: noise, schedule and kind of time.
+        method: USD3 or one of its competitors.
         model: the network.
         training: how it is trained.
         seed: seed of the weights and of every draw in training.
@@ -348,6 +386,7 @@ class Recipe:
 
     data: DataConfig = field(default_factory=DataConfig)
     diffusion: DiffusionConfig = field(default_factory=DiffusionConfig)
+    method: MethodConfig = field(default_factory=MethodConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     seed: int = 0

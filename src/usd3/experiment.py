@@ -54,6 +54,7 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
         num_classes=dataset.num_classes,
         shape=list(dataset.shape),
         diffusion=recipe.diffusion,
+        method=recipe.method,
         model=recipe.model,
         data=recipe.data,
         music=dataset.music,
@@ -64,7 +65,7 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
         steps=recipe.training.steps,
     )
     torch.manual_seed(seed_of(recipe.seed))
-    return Pipeline(config)
+    return Pipeline(config, objective=recipe.training.objective)
 
 
 def _prefix(config: TrainingConfig, length: int) -> int:
@@ -99,7 +100,7 @@ def fit(
         write_whole(folder / "recipe.yaml", yaml.safe_dump(asdict(recipe), sort_keys=False))
     pipeline.diffusion.validate = False  # the data are checked, and a loss that is no number is noticed
     pipeline.diffusion.impl = recipe.training.impl
-    module = Training(pipeline.model, pipeline.diffusion, recipe.training, recipe.seed)
+    module = Training(pipeline.model, pipeline.method, recipe.training, recipe.seed)
     data = SequenceData(dataset, recipe.training, recipe.seed, recipe.data.transpose)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning.*")
@@ -120,9 +121,9 @@ def _require_same(recipe: Recipe, folder: Path) -> None:
         raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
     before, now = yaml.safe_load(file.read_text()), asdict(recipe)
     before["data"]["path"] = now["data"]["path"]
-    for part in ("data", "diffusion", "model"):
+    for part in ("data", "diffusion", "method", "model"):
         for name, value in now[part].items():
-            kept = before[part].get(name, value)
+            kept = before.get(part, {}).get(name, value)
             require(value == kept, f"{part}.{name}", value, f"{kept}, as in {file}; start a new run to change it")
     require(recipe.seed == before["seed"], "seed", recipe.seed, f"{before['seed']}, as in {file}")
 

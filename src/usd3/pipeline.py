@@ -17,7 +17,8 @@ from usd3._files import write_whole, written_whole
 from usd3._processes import gathered, rank_and_world
 from usd3._random import seed_of
 from usd3._version import __version__
-from usd3.config import NETS, DataConfig, DiffusionConfig, ModelConfig
+from usd3.baselines import METHODS
+from usd3.config import NETS, DataConfig, DiffusionConfig, MethodConfig, ModelConfig
 from usd3.kernels import Projection
 from usd3.nets import Hollow
 from usd3.samplers import Corrector, Step
@@ -29,11 +30,12 @@ _LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # how many logits a batch may h
 
 @dataclass
 class PipelineConfig:
-    """What `config.json` says: the categories, the diffusion, the network and the data they were made for."""
+    """What `config.json` says: the categories, the diffusion, the method, the network and the data they are for."""
 
     num_classes: int
     shape: list[int]
     diffusion: DiffusionConfig = field(default_factory=DiffusionConfig)
+    method: MethodConfig = field(default_factory=MethodConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     music: bool = False
@@ -47,17 +49,21 @@ class PipelineConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PipelineConfig":
         """From the content of a config.json."""
-        parts = {"diffusion": DiffusionConfig, "model": ModelConfig, "data": DataConfig}
+        parts = {"diffusion": DiffusionConfig, "method": MethodConfig, "model": ModelConfig, "data": DataConfig}
         made = {name: kind(**values[name]) for name, kind in parts.items() if name in values}
         return cls(**{**values, **made})
 
 
 class Pipeline:
-    """A network, its diffusion, and the meaning of its categories. Tokens go in and come out as in the data."""
+    """A network, its method, and the meaning of its categories. Tokens go in and come out as in the data."""
 
-    def __init__(self, config: PipelineConfig, model: nn.Module | None = None):
+    def __init__(self, config: PipelineConfig, model: nn.Module | None = None, objective: str = "usd3"):
         self.config = config
         self.diffusion = config.diffusion.build(config.num_classes, config.marginal)
+        self.method = config.method.build(self.diffusion, objective)
+        plain = self.method.reads == "full" or not config.model.hollow
+        output = f"false for {config.method.name}, which reads the network's output in its own way"
+        require(plain, "model.hollow", True, output)
         self.model = (config.model.build(self.diffusion) if model is None else model).eval()
 
     @property
@@ -88,13 +94,11 @@ class Pipeline:
             config = PipelineConfig.from_dict(json.loads((folder / "config.json").read_text()))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{folder / 'config.json'}: {error}") from None
+        runs = "or trust_code: true, which runs the code of the class"
         known = model is not None or trust_code or config.model.net in NETS
-        require(
-            known,
-            "model.net",
-            config.model.net,
-            f"one of {sorted(NETS)}, or trust_code: true, which runs the code of the class",
-        )
+        require(known, "model.net", config.model.net, f"one of {sorted(NETS)}, {runs}")
+        known = trust_code or config.method.name in METHODS
+        require(known, "method.name", config.method.name, f"one of {sorted(METHODS)}, {runs}")
         pipeline = cls(config, model)
         try:
             pipeline.model.load_state_dict(load_file(folder / "model.safetensors"))
@@ -118,7 +122,7 @@ class Pipeline:
         given: Tensor | None = None,
         pad: Tensor | None = None,
         corrector: Corrector | None = None,
-        sampler: str = "exact",
+        sampler: str | None = None,
         temperature: float = 1.0,
         seed: int = 0,
         batch_size: int | None = None,
@@ -129,9 +133,11 @@ class Pipeline:
         The work is done in batches, made smaller by themselves where memory does not suffice, and divided among
         processes where a launcher started several; every process gets the whole result. Draws depend on `seed` and
         the batch size. `temperature` divides the logits: 1 draws from the model, less keeps
-        closer to what it finds likely.
+        closer to what it finds likely. `sampler` is one of the method's, by default its own.
         """
         as_number(temperature, "temperature", 0)
+        fits = temperature == 1 or self.method.reads != "ratio"
+        require(fits, "temperature", temperature, f"1 for {self.config.method.name}, whose outputs are no logits")
         shape = tuple(self.config.shape)
         if tokens is not None:
             require(tuple(tokens.shape[1:]) == shape, "tokens.shape", tuple(tokens.shape), f"(N, *{shape})")
@@ -144,7 +150,7 @@ class Pipeline:
 
         def draw(rows: slice) -> Tensor:
             own = [None if part is None else part[rows].to(self.device) for part in (given, tokens, pad)]
-            return self.diffusion.sample(
+            return self.method.sample(
                 self.denoiser(temperature),
                 (rows.stop - rows.start, *shape),
                 num_steps,
@@ -188,7 +194,7 @@ class Pipeline:
             masks = dict(zip(("given", "pad"), own))
             generator = torch.Generator(self.device).manual_seed(seed_of(seed, rows.start))
             x_0 = encoded[rows].to(self.device)
-            return self.diffusion.bound(self.denoiser(), x_0, num_samples, generator=generator, **masks).cpu()
+            return self.method.bound(self.denoiser(), x_0, num_samples, generator=generator, **masks).cpu()
 
         return in_batches(nats, len(tokens), self.batch_size(len(tokens)) if batch_size is None else batch_size)
 

@@ -122,12 +122,17 @@ class Process:
 
     def step(self, time: Tensor, before: Tensor, x: Tensor, levels: tuple[Level, Level] | None = None) -> Transition:
         """Weights of the backward step t -> s: 1 - mu to f, mu (1 - a_ts) to m, mu a_ts stays."""
-        t, s = levels or self.levels(time, before, x)
-        a_ts = torch.where(s.lost == 0, t.alpha_bar, column(self.schedule._kept(time, before), x))
-        lost_ts = torch.where(s.lost == 0, t.lost, column(self.schedule._lost(time, before), x))
+        t, s = levels = levels or self.levels(time, before, x)
+        a_ts, lost_ts = self.between(time, before, x, levels)
         lost_t = torch.where(t.lost > 0, t.lost, 1.0)
         mu = torch.where(t.lost > 0, s.lost / lost_t, 1.0)
         return Transition(clean=s.alpha_bar * lost_ts / lost_t, noise=mu * lost_ts, keep=mu * a_ts)
+
+    def between(self, time: Tensor, before: Tensor, x: Tensor, levels: tuple[Level, Level] | None = None) -> Level:
+        """a_ts = alpha_bar(t, s) and 1 - a_ts: what survives from s until t."""
+        t, s = levels or self.levels(time, before, x)
+        a_ts = torch.where(s.lost == 0, t.alpha_bar, column(self.schedule._kept(time, before), x))
+        return Level(a_ts, torch.where(s.lost == 0, t.lost, column(self.schedule._lost(time, before), x)))
 
     def rate_weights(self, time: Tensor, x: Tensor, level: Level | None = None) -> Transition:
         """Weights of the reverse rate beta H: beta abar / (1 - abar) to f, beta to m."""

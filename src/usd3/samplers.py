@@ -33,7 +33,7 @@ from usd3.graphs import Replayed
 from usd3.mixture import Jumps
 from usd3.process import Process, Times, column, constant, flat, free_elements
 
-__all__ = ["SAMPLERS", "Corrector", "Run", "Step", "sample"]
+__all__ = ["SAMPLERS", "Corrector", "MakePredictor", "Predictor", "Run", "Step", "sample"]
 
 _WORTH = 8  # steps from which a CUDA graph pays
 _FIRST = 1e-6  # Gillespie starts where this much signal has survived: below it the chain is at its noise
@@ -86,6 +86,10 @@ class Run:
     generator: torch.Generator | None
     graph: bool = False
 
+    def replayed(self, move: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """A function of tensors on the device, called once or more in every step: as a CUDA graph where that is on."""
+        return Replayed(move) if self.graph else move
+
     def uniforms(self, x: Tensor) -> Tensor:
         """Two for each element."""
         return uniform((2, *x.shape), x.device, self.generator)
@@ -97,7 +101,7 @@ class Run:
         weights = torch.stack([*level, jumps.clean, jumps.noise, *anew], 1)
         times = time.to(torch.get_default_dtype())[:, None].repeat(1, len(self.free))
         move = partial(self.moved, damped=jumps.damped, auto=auto)
-        return Moves(self, times, weights, Replayed(move) if self.graph else move)
+        return Moves(self, times, weights, self.replayed(move))
 
     def moved(self, x: Tensor, time: Tensor, weights: Tensor, u: Tensor, damped: bool, auto: bool) -> Tensor:
         """One move; `auto` chooses its length for each object, so that the largest jump mass is 0.8."""
@@ -158,6 +162,7 @@ def corrector_jumps(process: Process, s: Tensor, x: Tensor) -> Jumps:
 
 
 Predictor = Callable[[Tensor, int], Tensor]
+MakePredictor = Callable[["Run", list[float]], Predictor]
 
 
 def exact(run: Run, grid: list[float]) -> Predictor:
@@ -193,7 +198,7 @@ def gillespie(run: Run, grid: list[float]) -> Predictor:
     return step
 
 
-SAMPLERS: dict[str, Callable[[Run, list[float]], Predictor]] = {
+SAMPLERS: dict[str, MakePredictor] = {
     "exact": exact,
     "euler": euler,
     "tau_leaping": tau_leaping,
@@ -228,7 +233,7 @@ def sample(
     pad: Tensor | None = None,
     generator: torch.Generator | None = None,
     callback: Callable[[Step], None] | None = None,
-    sampler: str = "exact",
+    sampler: str | MakePredictor = "exact",
     device: torch.device | str | None = None,
     graph: bool = False,
 ) -> Tensor:
@@ -236,15 +241,17 @@ def sample(
 
     `num_steps` is a number of steps or a decreasing grid of times that ends at 0. Where `given` is true the elements
     are those of `given_tokens`; `pad` elements are fixed too; all three broadcast to `shape`. `sampler` is "exact" (the
-    paper's), or "euler", "tau_leaping", "gillespie" for comparison. `callback` sees every `Step`. A model is used as
-    it is: call its `eval()` first.
+    paper's), "euler", "tau_leaping" or "gillespie" for comparison, or a function of a `Run` and its grid that makes the
+    steps. `callback` sees every `Step`. A model is used as it is: call its `eval()` first.
 
     A model whose attribute `ignores_time` is True is called only for the objects that changed since their last call; it
     must treat each object by itself. `graph=True` replays a step as one CUDA graph, for models that do the same
     operations in every call; it does nothing on other devices and for models that wait for the GPU. The samples are
     the same in all cases.
     """
-    require(sampler in SAMPLERS, "sampler", sampler, f"one of {sorted(SAMPLERS)}")
+    known = callable(sampler) or sampler in SAMPLERS
+    require(known, "sampler", sampler, f"one of {sorted(SAMPLERS)}, or a function of a run and its grid")
+    make = sampler if callable(sampler) else SAMPLERS[sampler]
     require_type(corrector is None or isinstance(corrector, Corrector), "corrector", corrector, "None or a Corrector")
     require_type(isinstance(shape, Sequence), "shape", shape, "a tuple (B, N1, ..., Nk)")
     grid, size = process.grid(num_steps), torch.Size([as_count(n, "shape", 0) for n in shape])
@@ -257,7 +264,7 @@ def sample(
     checks = Checks(process.validate)
     x = _start(process, ~free, given, given_tokens, pad, checks, generator)
     denoise = Denoiser(model, process.noise.num_classes, given, pad)
-    graph = graph and x.is_cuda and x.numel() > 0 and len(grid) > _WORTH and sampler != "gillespie"
+    graph = graph and x.is_cuda and x.numel() > 0 and len(grid) > _WORTH and make is not gillespie
     few_changes = not graph or len(grid) > x[:1].numel()  # else most objects change in every step
     remember = few_changes and ignores_time(model)
     run = Run(
@@ -268,7 +275,7 @@ def sample(
         generator,
         graph and not remember,
     )
-    predict = SAMPLERS[sampler](run, grid)
+    predict = make(run, grid)
     correct = None if corrector is None else correction(run, grid, corrector)
     for i, (t, s) in enumerate(pairwise(grid)):
         x_s = predict(x, i)

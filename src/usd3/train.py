@@ -24,7 +24,7 @@ from usd3.callbacks import Ema
 from usd3.conditioning import draw_given
 from usd3.config import NETS, TrainingConfig
 from usd3.data import Dataset
-from usd3.diffusion import Diffusion
+from usd3.method import Method
 from usd3.nets import Hollow
 from usd3.process import free_elements
 from usd3.step import Batch, GraphMode, WholeStep
@@ -68,15 +68,15 @@ class SequenceData(pl.LightningDataModule):
 
 
 class Training(pl.LightningModule):
-    """One network, one diffusion, one objective.
+    """One network and the method that trains it.
 
     Where one process trains without accumulation, `training_step` is the whole optimiser step, so that a GPU can run
     it as one CUDA graph; what Lightning would do with the loss is then done. Otherwise Lightning does it.
     """
 
-    def __init__(self, model: nn.Module, diffusion: Diffusion, config: TrainingConfig, seed: int = 0):
+    def __init__(self, model: nn.Module, method: Method, config: TrainingConfig, seed: int = 0):
         super().__init__()
-        self.model, self.diffusion, self.config, self.seed = model, diffusion, config, seed
+        self.model, self.method, self.config, self.seed = model, method, config, seed
         self._loss = compiled(self._eager_loss, config.compile_mode) if config.compile else self._eager_loss
         self._whole: WholeStep | None = None
         self._ema: Ema | None = None
@@ -100,9 +100,7 @@ class Training(pl.LightningModule):
     def _eager_loss(self, x_0: Tensor, pad: Tensor | None) -> tuple[Tensor, Tensor]:
         """The loss, and what the log shows of it: the loss per free element, and the bound in bits per element."""
         given = draw_given(self.config.given, x_0, self.config.prefix)
-        out = self.diffusion.loss(
-            self.model, x_0, self.config.objective, given=given, pad=pad, stratified=self.config.stratified
-        )
+        out = self.method.loss(self.model, x_0, given=given, pad=pad, stratified=self.config.stratified)
         free = _count_free(x_0, given, pad).clamp(min=1) / len(x_0)
         return out.loss, torch.stack([out.loss.detach() / free, out.vlb / free / math.log(2)]).float()
 
@@ -206,7 +204,7 @@ class Training(pl.LightningModule):
         given = None
         if self.config.given == "prefix":
             given = draw_given("prefix", x_0, self.config.prefix)
-        nats = self.diffusion.bound(self.model, x_0, num_samples=16, given=given, pad=pad, generator=generator)
+        nats = self.method.bound(self.model, x_0, num_samples=16, given=given, pad=pad, generator=generator)
         self._bound += torch.stack([nats.sum(), _count_free(x_0, given, pad).double()])
 
     def on_validation_end(self) -> None:

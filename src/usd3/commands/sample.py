@@ -54,7 +54,8 @@ class SampleOptions(PromptOptions):
         steps: sampling steps.
         out: a folder for all results, or one file, .npz, .mid, .png or .gif; null: a new folder in that of the model.
         corrector: MCMC corrector.
-        sampler: "exact", or for comparison "euler", "tau_leaping" or "gillespie".
+        sampler: one of the method's; null: its own. USD3 has "exact", and for comparison "euler", "tau_leaping" and
+            "gillespie".
         temperature: divide the logits by this; below 1 keeps closer to what the model finds likely.
         animate: also write denoising.gif, the way from noise to the samples.
         tempo: beats a minute of the MIDI files.
@@ -68,7 +69,7 @@ class SampleOptions(PromptOptions):
     steps: int = 100
     out: str | None = None
     corrector: CorrectorOptions = field(default_factory=CorrectorOptions)
-    sampler: Literal["exact", "euler", "tau_leaping", "gillespie"] = "exact"
+    sampler: str | None = None
     temperature: float = 1.0
     animate: bool = False
     tempo: int = 100

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from usd3._model import ignores_time
+from usd3.converters import full_from_hollow, hollow_shift
 from usd3.kernels import Projection
 from usd3.process import Process
 
@@ -38,11 +38,5 @@ class Hollow(nn.Module):
         if self.diffusion.noise.mask is not None:
             return logits
         if isinstance(logits, Projection):
-            return logits.shifted(self._shift(x_t, t))
-        return logits.scatter_add(-1, x_t[..., None], self._shift(x_t, t).to(logits.dtype)[..., None])
-
-    def _shift(self, x_t: Tensor, t: Tensor) -> Tensor:
-        level = self.diffusion.level(t.double(), x_t)
-        m_x = self.diffusion.noise.at(x_t)
-        odds = level.alpha_bar / (level.lost * m_x).clamp(min=torch.finfo(torch.float64).tiny)
-        return torch.where(m_x > 0, torch.log1p(odds), 0.0)
+            return logits.shifted(hollow_shift(self.diffusion, x_t, t))
+        return full_from_hollow(self.diffusion, logits, x_t, t)

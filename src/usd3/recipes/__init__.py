@@ -33,6 +33,6 @@ def _require_sections(path: Path) -> None:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: expected a YAML file ({error})") from None
     require(isinstance(content, dict), "recipe", path, "sections such as `model:` with options below them")
-    for name in ("data", "diffusion", "model", "training"):
+    for name in ("data", "diffusion", "method", "model", "training"):
         section = content.get(name, {})
         require(isinstance(section, dict), f"{name} in {path}", section, "options with a name and a value each")

@@ -1,0 +1,213 @@
+"""A method: how a network is trained and how objects are drawn from it, on one `Diffusion`. USD3 is one of them.
+
+A method of your own derives from `Method` and gives two things:
+
+    loss(model, x_0, ...)      draw x_t, call the network, weigh its answer; `Method.noised` does the first part
+    predictor(name)            one step of its sampler; `Method.sample` does the rest
+
+The network, the data, the training, the metrics and the command line are the same for all.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from usd3._checks import Checks, require, require_type
+from usd3._model import Denoiser
+from usd3.belief import Level
+from usd3.diffusion import Diffusion
+from usd3.objectives import LossOutput, Objective, resolve
+from usd3.process import Times, total
+from usd3.samplers import SAMPLERS, Corrector, MakePredictor, Step, sample
+from usd3.schedules import Time
+
+__all__ = ["USD3", "Method", "Noised"]
+
+
+@dataclass(frozen=True)
+class Noised:
+    """A training batch with its noise drawn.
+
+    `time` is in [0, 1], float64 (B,), in both kinds of time; `level` has alpha_bar and 1 - alpha_bar, (B, 1, ..., 1).
+    """
+
+    diffusion: Diffusion
+    x_0: Tensor
+    x_t: Tensor
+    time: Tensor
+    level: Level
+    free: Tensor | None
+    denoise: Denoiser
+    checks: Checks
+
+    def output(self) -> Tensor:
+        """What the network says of x_t, (..., K)."""
+        return self.denoise(self.x_t, self.time)
+
+    def mean(self, terms: Tensor) -> Tensor:
+        """Terms of elements (B, ...): the sum over the free ones of each object, the mean over objects."""
+        return total(terms, self.free).mean()
+
+    def finished(self, terms: Tensor, logits: Tensor | None = None, vlb: Tensor | None = None) -> LossOutput:
+        """The loss of these terms, with what the log shows: the VLB and the cross entropy.
+
+        They are computed from `logits` of p(x_0 | x_t), without gradient, unless `vlb`, per element, is there.
+        """
+        with torch.no_grad():
+            if logits is not None:
+                found = self.diffusion._terms(logits.detach(), self.x_t, self.x_0, self.time, None, self.checks)
+                shown = (found.vlb if vlb is None else vlb.detach()), found.ce
+            else:
+                shown = ((terms if vlb is None else vlb).detach(), torch.full_like(terms, torch.nan))
+            bound, ce = (self.mean(term) for term in shown)
+        loss = self.mean(terms)
+        self.checks.refuse("logits", loss.detach(), torch.isnan, "finite numbers")
+        self.checks.raise_first()
+        return LossOutput(loss, self.diffusion.span * bound, ce)
+
+
+class Method(ABC):
+    """A loss and a sampler on one diffusion.
+
+    `reads` says what it takes the network's output for (see `usd3.converters`); `time` which kind of time it needs;
+    `samplers` which it has, its own first; `corrects` whether MCMC corrector moves may come between its steps.
+    """
+
+    reads: ClassVar[Literal["full", "hollow", "ratio"]] = "full"
+    time: ClassVar[Literal["discrete", "continuous", "either"]] = "either"
+    samplers: ClassVar[tuple[str, ...]] = tuple(SAMPLERS)
+    corrects: ClassVar[bool] = True
+
+    def __init__(self, diffusion: Diffusion):
+        require_type(isinstance(diffusion, Diffusion), "diffusion", diffusion, "a usd3.Diffusion")
+        kind = "continuous" if diffusion.continuous else "discrete"
+        expected = f"{self.time} time for {type(self).__name__}"
+        require(self.time in (kind, "either"), "diffusion.num_steps", diffusion.num_steps, expected)
+        self.diffusion = diffusion
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.diffusion!r})"
+
+    # ---- training -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def loss(
+        self,
+        model: Callable[..., Any],
+        x_0: Tensor,
+        t: Time | None = None,
+        given: Tensor | None = None,
+        pad: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        stratified: bool = False,
+    ) -> LossOutput:
+        """The training loss of a batch, as `Diffusion.loss`."""
+
+    def noised(
+        self,
+        model: Callable[..., Any],
+        x_0: Tensor,
+        t: Time | None,
+        given: Tensor | None,
+        pad: Tensor | None,
+        generator: torch.Generator | None,
+        stratified: bool,
+    ) -> Noised:
+        """Draw t and x_t, as every loss begins."""
+        d, checks = self.diffusion, Checks(self.diffusion.validate)
+        x_0, given, pad, free = d._masked(x_0, given, pad, checks)
+        t = d._training_times(x_0, t, stratified, generator)
+        time = d.time(t, x_0, "t", checks, positive=True)
+        checks.raise_early(x_0.device)
+        x_t = d._noisy(x_0, time, free, generator)
+        denoise = Denoiser(model, d.noise.num_classes, given, pad)
+        return Noised(d, x_0, x_t, time, d.level(time, x_0), free, denoise, checks)
+
+    # ---- use ----------------------------------------------------------------------------------------------------
+
+    def denoiser(self, model: Callable[..., Any]) -> Callable[..., Any]:
+        """The model as `predictor` and `bound` see it: by default its output is taken as logits of p(x_0 | x_t)."""
+        return model
+
+    def grid(self, num_steps: int | Times, sampler: str) -> int | Times:
+        """The times of a sampler, from 1 (or T) to 0; a number of steps is spread evenly."""
+        return num_steps
+
+    def predictor(self, sampler: str) -> MakePredictor:
+        """How the sampler of that name makes its steps: a function of (run, grid), see `usd3.samplers`."""
+        return SAMPLERS[sampler]
+
+    def sample(
+        self,
+        model: Callable[..., Any],
+        shape: Any,
+        num_steps: int | Times,
+        corrector: Corrector | None = None,
+        given: Tensor | None = None,
+        given_tokens: Tensor | None = None,
+        pad: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        callback: Callable[[Step], None] | None = None,
+        sampler: str | None = None,
+        device: torch.device | str | None = None,
+        graph: bool = False,
+    ) -> Tensor:
+        """Draw objects of `shape`, as `Diffusion.sample`; `sampler` is one of `samplers`, by default the first."""
+        name = self.samplers[0] if sampler is None else sampler
+        require(name in self.samplers, "sampler", name, f"one of {', '.join(self.samplers)} for {type(self).__name__}")
+        possible = self.corrects or corrector is None
+        require(possible, "corrector", corrector, f"None for {type(self).__name__}, which has no place for one")
+        return sample(
+            self.diffusion,
+            self.denoiser(model),
+            shape,
+            self.grid(num_steps, name),
+            corrector,
+            given,
+            given_tokens,
+            pad,
+            generator,
+            callback,
+            self.predictor(name),
+            device,
+            graph,
+        )
+
+    def bound(
+        self,
+        model: Callable[..., Any],
+        x_0: Tensor,
+        num_samples: int | None = None,
+        given: Tensor | None = None,
+        pad: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """An upper bound on -log p(x_0), or on -log p(free | given), (B,) in nats, as `Diffusion.bound`."""
+        d = self.diffusion
+        return d.bound(self.denoiser(model), x_0, num_samples, given=given, pad=pad, generator=generator)
+
+
+class USD3(Method):
+    """The paper's own: one of its objectives, and the exact backward step."""
+
+    def __init__(self, diffusion: Diffusion, objective: str | Objective = "usd3"):
+        super().__init__(diffusion)
+        resolve(objective, diffusion.continuous)
+        self.objective = objective
+
+    def loss(
+        self,
+        model: Callable[..., Any],
+        x_0: Tensor,
+        t: Time | None = None,
+        given: Tensor | None = None,
+        pad: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        stratified: bool = False,
+    ) -> LossOutput:
+        """`Diffusion.loss` with the objective."""
+        return self.diffusion.loss(model, x_0, self.objective, t, given, pad, generator, stratified)
