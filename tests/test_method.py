@@ -66,7 +66,7 @@ def test_a_method_says_what_it_needs():
         method.sample(table, (2, D), 5, sampler="euler")
     with pytest.raises(ValueError, match="corrector = .*: expected None for Discrete"):
         method.sample(table, (2, D), 5, usd3.Corrector())
-    with pytest.raises(TypeError, match="diffusion = 3: expected a usd3.Diffusion"):
+    with pytest.raises(TypeError, match="diffusion is a int: expected a usd3.Diffusion"):
         USD3(3)
     with pytest.raises(TypeError, match="abstract"):
         Method(continuous)
