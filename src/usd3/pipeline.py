@@ -84,7 +84,7 @@ class Pipeline:
     ) -> "Pipeline":
         """Load `config.json` and `model.safetensors` from a folder.
 
-        A network class that is not ours is only imported with `trust_code=True`; or pass the network as `model`.
+        A network or method that is not ours is only imported with `trust_code=True`; or pass the network as `model`.
         """
         folder = Path(folder)
         for name in ("config.json", "model.safetensors"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from usd3._version import __version__
+from usd3.baselines import METHODS
 from usd3.checkpoints import find_checkpoints
 from usd3.kernels import chosen
 from usd3.recipes import find_recipe, list_recipes
@@ -48,6 +49,7 @@ def _installation() -> None:
             print(f"  {name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             print(f"  {name} is not installed")
+    print(f"methods: {', '.join(METHODS)}")
     print("recipes (they combine, `usd3 train pop909 discrete ce`):")
     for name, line in list_recipes().items():
         print(f"  {name:14} {line}")
@@ -75,6 +77,7 @@ def _folder(folder: Path) -> None:
         print(f"model: {net}, {size:,} numbers, after {values['steps']} training steps")
         print(f"objects: shape {tuple(values['shape'])}, {values['num_classes']} categories")
         print(f"diffusion: {diffusion['noise']} noise, {diffusion['schedule']} schedule, {time}")
+        print(f"method: {values.get('method', {}).get('name', 'usd3')}")
         print(f"data: {values['data']['source']} {values['data']['path'] or ''}")
     for path in find_checkpoints(folder / "checkpoints"):
         print(f"checkpoint: {path}")
