@@ -69,6 +69,9 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         print(f"usd3 {name}: interrupted {stop}".rstrip(), file=sys.stderr)
         return 130
+    except BrokenPipeError:  # who reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except Exception as error:
         if os.environ.get("USD3_DEBUG"):
             raise
