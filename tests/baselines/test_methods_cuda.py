@@ -1,0 +1,93 @@
+"""Every method on a GPU: nothing waits for the device, a step is captured, a replayed sampler draws the same."""
+
+import pytest
+import torch
+import yaml
+
+from usd3.baselines import METHODS
+from usd3.config import DiffusionConfig, MethodConfig, ModelConfig
+from usd3.graphs import Replayed
+from usd3.recipes import find_recipe
+from usd3.step import WholeStep
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+SMALL = {"dim": 32, "depth": 1, "heads": 2, "mlp": 64, "time_dim": 16}
+
+
+def parts(name, validate=False):
+    own = yaml.safe_load(find_recipe(name).read_text())
+    diffusion = DiffusionConfig(**own.get("diffusion", {})).build(5)
+    diffusion.validate = validate
+    method = MethodConfig(**own.get("method", {})).build(diffusion)
+    torch.manual_seed(0)
+    config = ModelConfig(**{**own.get("model", {}), **SMALL, "dropout": 0.0})
+    net = config.build(diffusion, (16,))
+    for p in net.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    return method, net.cuda()
+
+
+def batch():
+    x_0 = torch.randint(5, (8, 16), generator=torch.Generator().manual_seed(0)).cuda()
+    return x_0, (torch.arange(16, device="cuda") < 4).expand(8, 16)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_loss_does_not_wait_and_is_that_of_the_cpu(name):
+    method, net = parts(name)
+    x_0, given = batch()
+    generator = torch.Generator().manual_seed(1)
+    found = method.loss(net, x_0, given=given, generator=generator)  # tables are made
+    on_cpu = method.loss(net.cpu(), x_0.cpu(), given=given.cpu(), generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(found.loss.cpu(), on_cpu.loss, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found.vlb.cpu().double(), on_cpu.vlb.double(), rtol=1e-4, atol=1e-4)
+    net.cuda()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        method.loss(net, x_0, given=given).loss.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_step_is_captured(name):
+    method, net = parts(name)
+    x_0, given = batch()
+
+    def loss(batch):
+        out = method.loss(net, batch["tokens"], given=given, stratified=True)
+        return out.loss, out.vlb
+
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True)
+    step = WholeStep(loss, net.parameters(), optimizer, clip=1.0, bf16=True, graph="always")
+    for _ in range(6):
+        value, _ = step({"tokens": x_0})
+    assert step.captured
+    assert torch.isfinite(value)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_replayed_sampler_draws_the_same(name, monkeypatch):
+    method, net = parts(name, validate=True)
+    x_0, given = batch()
+    made = []
+
+    class Recorded(Replayed):
+        def __init__(self, fn):
+            super().__init__(fn)
+            made.append(self)
+
+    monkeypatch.setattr("usd3.samplers.Replayed", Recorded)
+    for sampler in method.samplers:
+        if sampler == "gillespie":
+            continue
+        drawn = []
+        for graph in (False, True):
+            made.clear()
+            generator = torch.Generator("cuda").manual_seed(2)
+            masks = {"given": given, "given_tokens": x_0}
+            drawn.append(method.sample(net, (8, 16), 12, generator=generator, sampler=sampler, graph=graph, **masks))
+        assert torch.equal(*drawn), sampler
+        assert any(fn.captured for fn in made), sampler
+        assert torch.equal(drawn[0][given], x_0[given])
