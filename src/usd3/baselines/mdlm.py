@@ -43,7 +43,7 @@ class MDLM(Method):
         noised = self.noised(model, x_0, t, given, pad, generator, stratified)
         logits = noised.output()
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        is_mask = torch.arange(logits.shape[-1], device=logits.device) == self.diffusion.noise.mask
+        is_mask = self.diffusion.noise.probs_on(logits.device) > 0
         log_f = logits.masked_fill(is_mask, -torch.inf).movedim(-1, 1)  # the mask is no data category
         ce = F.cross_entropy(log_f, noised.x_0, reduction="none")
         weight = self.diffusion.rate_weights(noised.time, noised.x_t, noised.level).clean

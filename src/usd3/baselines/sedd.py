@@ -199,14 +199,15 @@ class SEDD(Method):
         def at(t: Time) -> Noised:
             return self.noised(model, x_0, t, given, pad, generator, False)
 
-        end = at(d.t_min)
-        p = self.denoised(end.output(), end.x_t, end.time).gather(-1, end.x_0[..., None]).squeeze(-1)
-        p = (1 - _FLOOR) * p + _FLOOR / d.noise.num_classes
-        nll = total(d._prior(end.x_0, constant(1.0, end.x_0), end.checks) - p.log(), end.free)
+        nll = torch.zeros(x_0.shape[:1], dtype=torch.float64, device=x_0.device)
         for i in range(num_samples):
             n = at(d.spread((i + uniform(x_0.shape[:1], x_0.device, generator)) / num_samples))
             terms = self.score_entropy(n.output(), n.x_t, n.x_0, n.time).double()
             nll = nll + d.span / num_samples * total(terms, n.free)
+        end = at(d.t_min)
+        p = self.denoised(end.output(), end.x_t, end.time).gather(-1, end.x_0[..., None]).squeeze(-1)
+        p = (1 - _FLOOR) * p + _FLOOR / d.noise.num_classes
+        nll = nll + total(d._prior(end.x_0, constant(1.0, end.x_0), end.checks) - p.log(), end.free)
         end.checks.refuse("logits", nll, torch.isnan, FINITE)
         end.checks.raise_first()
         return nll

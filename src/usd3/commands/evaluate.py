@@ -36,7 +36,7 @@ class EvaluateOptions(EvaluationSettings):
         corrector: MCMC corrector.
         out: a .json file for the results; null: a new one in the folder of the model.
         device: "cpu" or "cuda"; null: a GPU where there is one.
-        trust_code: allow a network class of your own to be imported.
+        trust_code: allow a network or method class of your own to be imported.
     """
 
     model: str = ""

@@ -62,7 +62,7 @@ class SampleOptions(PromptOptions):
         seed: seed of all draws.
         batch_size: objects at once; null: chosen by memory.
         device: "cpu" or "cuda"; null: a GPU where there is one.
-        trust_code: allow a network class of your own to be imported.
+        trust_code: allow a network or method class of your own to be imported.
     """
 
     model: str = ""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from usd3._checks import require
 from usd3._processes import is_main, rank_and_world
+from usd3.baselines import METHODS
 from usd3.config import NETS, Recipe
 from usd3.experiment import fit, new_folder
 
@@ -59,5 +60,6 @@ def train(options: TrainOptions, recipe: Recipe, names: list[str]) -> None:
         del os.environ[_PASSED_ON]
     if is_main():
         print(f"the trained model is in {folder}")
-        trust = "" if recipe.model.net in NETS else " --trust_code true"
+        ours = recipe.model.net in NETS and recipe.method.name in METHODS
+        trust = "" if ours else " --trust_code true"
         print(f"  usd3 sample {folder}{trust}      usd3 evaluate {folder}{trust}")
