@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import NOISES, RANDOM, WITH_ZEROS, D, K, LargestTensor, all_pairs, data_categories
 from test_diffusion import known_joint
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import usd3
 from usd3 import converters
@@ -454,26 +455,49 @@ def test_given_elements_and_padding_are_kept(noise, sampler, condition):
     assert noise.mask is None or not (x == noise.mask).any()
 
 
-def test_a_move_is_a_function_of_its_tensors_alone():
-    """What a CUDA graph replays: called again with other times it must give what a fresh one gives."""
-    d, joint = small("uniform")
-    method, x = SEDD(d), torch.zeros(4, D, dtype=torch.long)
+class NoWaiting(TorchDispatchMode):
+    """Refuses what would wait for a GPU: a value or a shape that depends on values."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        waits = ("_local_scalar_dense", "nonzero", "masked_select", "unique")
+        assert not any(name in str(func) for name in waits), func
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("sampler", SEDD.samplers)
+@pytest.mark.parametrize("noise", [usd3.Uniform(K), usd3.Absorbing(K), usd3.Marginal(RANDOM)])
+def test_a_cuda_graph_can_replay_a_move(noise, sampler):
+    """All that changes from step to step comes as a tensor, and nothing waits."""
+    d = usd3.Diffusion(noise, schedule_for(noise))
+    net, x = torch.randn(K, K, generator=seeded()), torch.zeros(4, D, dtype=torch.long)
     calls = []
 
     class Recorded(Run):
         def replayed(self, move):
             def called(*inputs):
                 calls.append(inputs)
-                assert all(isinstance(value, torch.Tensor) for value in inputs)
-                return move(*inputs)
+                with NoWaiting():
+                    return move(*inputs)
 
             return called
 
-    run = Recorded(d, exact_ratios(joint, d.schedule), torch.ones_like(x, dtype=torch.bool), LoopChecks(True), seeded())
-    predict = method.predictor("analytic")(run, [1.0, 0.5, 0.25, 0.0])
+    run = Recorded(d, lambda x, t: net[x], torch.ones_like(x, dtype=torch.bool), LoopChecks(True), seeded())
+    predict = SEDD(d).predictor(sampler)(run, [1.0, 0.5, 0.25, 0.0])
     for i in range(3):
         x = predict(x, i)
-    assert [float(inputs[1][0]) for inputs in calls] == [1.0, 0.5]  # the last step is another function
+    assert all(isinstance(value, torch.Tensor) for inputs in calls for value in inputs)
+    assert [float(inputs[1][0]) for inputs in calls] == pytest.approx([1.0, 0.5], abs=1e-4)  # the last is another
+
+
+@pytest.mark.parametrize("condition", ["clamp", "project_only"])
+@pytest.mark.parametrize("noise", [usd3.Uniform(K), usd3.Absorbing(K), usd3.Marginal(RANDOM)])
+def test_a_training_step_does_not_wait(noise, condition):
+    method = SEDD(usd3.Diffusion(noise, schedule_for(noise), validate=False), condition)
+    net, x_0 = torch.zeros(K, K, requires_grad=True), torch.zeros(4, D, dtype=torch.long)
+    given = torch.tensor([True, False, False]).expand(4, D)
+    with NoWaiting():
+        method.loss(lambda x, t: net[x], x_0, given=given, stratified=True).loss.backward()
+    assert net.grad.isfinite().all()
 
 
 def test_a_grid_of_ones_own():
