@@ -64,9 +64,9 @@ def test_a_method_says_what_it_needs():
     method = Discrete(usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), num_steps=10))
     with pytest.raises(ValueError, match="sampler = euler: expected one of exact for Discrete"):
         method.sample(table, (2, D), 5, sampler="euler")
-    with pytest.raises(ValueError, match="corrector = .*: expected None for Discrete"):
+    with pytest.raises(ValueError, match=r"corrector = .*: expected None for Discrete"):
         method.sample(table, (2, D), 5, usd3.Corrector())
-    with pytest.raises(TypeError, match="diffusion is a int: expected a usd3.Diffusion"):
+    with pytest.raises(TypeError, match=r"diffusion is a int: expected a usd3.Diffusion"):
         USD3(3)
     with pytest.raises(TypeError, match="abstract"):
         Method(continuous)

@@ -99,6 +99,7 @@ class SEDD(Method):
         at_0 = output.gather(-1, x_0[..., None]).squeeze(-1).double() + shift
 
         log_m_x, c = safe_log(m_x), level.alpha_bar.clamp(min=SMALLEST) / level.lost
+        # sum over z != x of m_z (log rho_z - 1), with rho_z = kappa m_z / m_x
         log_rho = (1 - m_x) * (safe_log(kappa) - log_m_x - 1) + torch.xlogy(m, m).sum(-1) - torch.xlogy(m_x, m_x)
         spread = m_x * shift.exp() * exponentials - kappa * (mean + (1 - m_x) * shift - log_rho)
         other = m_0 * torch.log1p(c / torch.where(m_0 > 0, m_0, 1.0))
