@@ -1,10 +1,12 @@
 """The methods, each on the same diffusion, networks, data, training and metrics: the paper's competitors and USD3."""
 
+from usd3.baselines.sddm import SDDM
 from usd3.method import USD3, Method
 
-__all__ = ["METHODS", "USD3", "Method"]
+__all__ = ["METHODS", "SDDM", "USD3", "Method"]
 
 METHODS: dict[str, type[Method]] = {
+    "sddm": SDDM,
     "usd3": USD3,
 }
 """By the names that recipes use."""
