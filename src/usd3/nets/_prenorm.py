@@ -48,7 +48,7 @@ class _Block(nn.Module):
 class Readout(nn.Module):
     """Logits from states (B, L, width) and time features (B, dim).
 
-    `blocks` times h = gamma(t) norm(h + mlp(h)) + delta(t), gamma and delta from an MLP of the time; then one linear map.
+    `blocks` times h = gamma(t) norm(h + mlp(h)) + delta(t), both from an MLP of the time; then one linear map.
     """
 
     def __init__(self, num_classes: int, width: int, dim: int, mlp: int, blocks: int):

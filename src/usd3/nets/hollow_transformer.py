@@ -19,8 +19,8 @@ class HollowTransformer(nn.Module):
     Each of two streams, one per direction, has the tokens [time, x_1, ..., x_L] in its order. The time and the `given`
     elements are the conditioner: they see each other only. A free element sees the conditioner and the free elements up
     to itself. The output of element i reads, in each stream, the last free element before i (the time where there is
-    none): it depends on every other element, and on x_i in no way. With a given prefix these are SDDM's own streams.
-    Nobody sees `pad`. Given and padded elements get logits 0: there is nothing to predict.
+    none): it depends on every other element, and on x_i in no way. With a given prefix these are SDDM's streams, but
+    that both ends read the time. Nobody sees `pad`. Given and padded elements get logits 0: nothing is to be predicted.
 
     `readout` is "res_concat", `output_blocks` residual blocks modulated by the time, or "concat", one MLP. With
     `timeless` it sees the same time always, and `ignores_time` is True.
