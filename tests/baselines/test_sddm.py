@@ -11,6 +11,7 @@ from conftest import NOISES, RANDOM, D, K, all_pairs
 from runs import tiny_recipe
 from scipy_free import chi_square_p_value
 from test_diffusion import exact_model, known_joint
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import usd3
 from usd3._checks import Checks
@@ -401,6 +402,24 @@ def test_a_table_learns_that_two_elements_are_equal(noise):
     assert np.mean(losses[-10:]) < np.mean(losses[:10]) - 0.1
     f = net.table.softmax(-1).detach()[:, : K - 1, : K - 1]
     assert (f.argmax(-1) == torch.arange(K - 1)).all()
+
+
+@pytest.mark.parametrize("noise", [usd3.Uniform(K), usd3.Absorbing(K), usd3.Marginal(RANDOM)])
+@pytest.mark.parametrize(
+    ("kind", "positions", "options"),
+    [(HollowTransformer, None, {}), (MaskedTransformer, None, {"chunk": 5}), (MaskedTransformer, 2, {})],
+)
+def test_nothing_waits_for_the_device(noise, kind, positions, options):
+    """Tensors without values: whoever asks for one raises. So a step can be a CUDA graph."""
+    d = usd3.Diffusion(noise, usd3.Cosine(), validate=False, impl="eager")
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        net = kind(K, 6, dim=16, depth=1, heads=2, mlp=16, **options)
+        x_0 = torch.zeros(4, 6, dtype=torch.long)
+        out = SDDM(d, 0.1, positions).loss(net, x_0, given=x_0 > 2, pad=x_0 > 3, stratified=True)
+        out.loss.backward()
+        assert out.loss.shape == ()
+        with pytest.raises(RuntimeError):
+            bool(out.loss > 0)
 
 
 @pytest.mark.parametrize(

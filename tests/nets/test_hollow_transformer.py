@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch import nn
 
 import usd3
 from usd3.baselines import SDDM
 from usd3.config import DiffusionConfig, ModelConfig
 from usd3.nets import HollowTransformer, MaskedTransformer
+from usd3.recipes import find_recipe
 
 K, L = 7, 6
 SIZES = {"num_classes": K, "length": L, "dim": 16, "depth": 2, "heads": 2, "mlp": 24}
@@ -191,12 +193,15 @@ def test_every_weight_learns(arguments):
     assert all(p.grad is not None and p.grad.any() for p in net.parameters())
 
 
-def test_sizes():
-    """What SDDM's music network has by its description, 2 x 257 positions and the sign of given elements included."""
+@pytest.mark.parametrize(("recipe", "parameters"), [("paper-sddm", 24_924_801), ("sddm", 3_869_569)])
+def test_sizes_of_the_recipes(recipe, parameters):
+    """By their description, with 2 x 257 positions and the sign of given elements; the recipes name these numbers."""
+    text = find_recipe(recipe).read_text()
+    config = ModelConfig(**yaml.safe_load(text)["model"])
     with torch.device("meta"):
-        paper, small_one = (HollowTransformer(129, 256, **a) for a in ({}, {"dim": 128, "mlp": 512}))
-    assert sum(p.numel() for p in paper.parameters()) == 24_924_801
-    assert sum(p.numel() for p in small_one.parameters()) == 3_869_569
+        net = config.build(DiffusionConfig().build(129), (256,))
+    assert sum(p.numel() for p in net.parameters()) == parameters
+    assert f"{parameters:,}" in text
 
 
 @pytest.mark.parametrize("name", ["hollow_transformer", "masked_transformer"])
