@@ -198,8 +198,9 @@ def test_sizes_of_the_recipes(recipe, parameters):
     """By their description, with 2 x 257 positions and the sign of given elements; the recipes name these numbers."""
     text = find_recipe(recipe).read_text()
     config = ModelConfig(**yaml.safe_load(text)["model"])
+    diffusion = DiffusionConfig().build(129)
     with torch.device("meta"):
-        net = config.build(DiffusionConfig().build(129), (256,))
+        net = config.build(diffusion, (256,))
     assert sum(p.numel() for p in net.parameters()) == parameters
     assert f"{parameters:,}" in text
 
