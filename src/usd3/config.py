@@ -4,8 +4,9 @@ A recipe is a YAML file with these fields; any of them can be set on the command
 """
 
 import importlib
+import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -17,7 +18,7 @@ from usd3._checks import as_count, as_number, require
 from usd3.baselines import METHODS, USD3, Method
 from usd3.data import Dataset, load_arrays, load_bach, load_lakh, load_midi, scramble
 from usd3.diffusion import Diffusion
-from usd3.nets import FilmTransformer, Hollow, Transformer
+from usd3.nets import FilmTransformer, Hollow, HollowTransformer, MaskedTransformer, Transformer
 from usd3.noise import Absorbing, Marginal, Noise, Uniform
 
 __all__ = ["DataConfig", "DiffusionConfig", "MethodConfig", "ModelConfig", "Recipe", "TrainingConfig"]
@@ -31,7 +32,12 @@ SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "geometric": schedules.Geometric,
 }
 Kind = TypeVar("Kind")
-NETS: dict[str, type[nn.Module]] = {"transformer": Transformer, "film": FilmTransformer}
+NETS: dict[str, type[nn.Module]] = {
+    "transformer": Transformer,
+    "film": FilmTransformer,
+    "hollow_transformer": HollowTransformer,
+    "masked_transformer": MaskedTransformer,
+}
 
 
 @dataclass
@@ -182,15 +188,16 @@ class ModelConfig:
     """The network.
 
     Args:
-        net: "transformer" (our default), "film" (the paper's), or the import path of a class of your own, as in
-            "mypackage.nets.MyNet": it is made as MyNet(num_classes=..., **options) and called as model(x_t, t).
+        net: "transformer" (our default), "film" (the paper's), "hollow_transformer" or "masked_transformer" (SDDM's),
+            or the import path of a class of your own, as in "mypackage.nets.MyNet": it is made as
+            MyNet(num_classes=..., **options) and called as model(x_t, t).
         dim: width.
         depth: number of layers.
         heads: attention heads.
         mlp: hidden width of the MLPs; null: 4 dim.
         dropout: dropout rate.
-        time_dim: size of the time features.
-        output_blocks: residual blocks before the logits; only for "film".
+        time_dim: size of the time features; SDDM's networks have `dim` of them.
+        output_blocks: residual blocks before the logits; not for "transformer".
         projection: give hidden states and the output layer to the loss in place of logits, which are then never held
             at once. For very many categories.
         hollow: complete the logits by what the element itself shows. Much easier to train in continuous time.
@@ -221,17 +228,19 @@ class ModelConfig:
         require(even, "model.time_dim", self.time_dim, "an even number >= 4")
         as_number(self.dropout, "model.dropout", 0, 1, closed=True)
 
-    def build(self, diffusion: Diffusion) -> nn.Module:
-        """The network for this diffusion, freshly initialised."""
+    def build(self, diffusion: Diffusion, shape: Sequence[int] = ()) -> nn.Module:
+        """The network for this diffusion on objects of `shape`, freshly initialised."""
         num_classes = diffusion.noise.num_classes
         net: nn.Module
         if self.net in NETS:
             require(not self.options, "model.options", self.options, f"nothing for model.net {self.net!r}")
-            names = ("dim", "depth", "heads", "dropout", "time_dim", "timeless", "projection")
-            sizes: dict[str, Any] = {name: getattr(self, name) for name in names}
+            takes = inspect.signature(NETS[self.net]).parameters
+            for name in ("timeless", "projection"):
+                require(name in takes or not getattr(self, name), f"model.{name}", True, f"false for {self.net}")
+            sizes = {name: getattr(self, name) for name in vars(self) if name in takes}
             sizes["mlp"] = 4 * self.dim if self.mlp is None else self.mlp
-            if self.net == "film":
-                sizes["output_blocks"] = self.output_blocks
+            if "length" in takes:
+                sizes["length"] = math.prod(shape)
             net = NETS[self.net](num_classes, **sizes)
         else:
             own = f"false for {self.net}: a network of your own says so itself, by an attribute ignores_time"

@@ -64,7 +64,7 @@ class Pipeline:
         plain = self.method.reads == "full" or not config.model.hollow
         output = f"false for {config.method.name}, which reads the network's output in its own way"
         require(plain, "model.hollow", True, output)
-        self.model = (config.model.build(self.diffusion) if model is None else model).eval()
+        self.model = (config.model.build(self.diffusion, config.shape) if model is None else model).eval()
 
     @property
     def device(self) -> torch.device:

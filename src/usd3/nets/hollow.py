@@ -1,5 +1,6 @@
 """A head for any network: what it says of an element is completed by what the element itself shows."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ class Hollow(nn.Module):
     where the one entry that would move is that of the mask, which is no data category.
     """
 
-    def __init__(self, module: nn.Module, diffusion: Process):
+    def __init__(self, module: Callable[..., Any], diffusion: Process):
         super().__init__()
         self.module, self.diffusion = module, diffusion
 
