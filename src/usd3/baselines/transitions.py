@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from usd3._checks import Checks, as_count, as_number, require, require_logits, require_type
+from usd3._checks import Checks, as_count, require, require_logits, require_type
 from usd3._random import categorical, uniform
 from usd3.belief import FINITE, NEVER
 from usd3.diffusion import Diffusion
@@ -26,6 +26,7 @@ from usd3.process import flat
 __all__ = ["NAMES", "StackDiffusion", "Transitions", "banded", "discretised_gaussian", "towards"]
 
 NAMES = ("uniform", "absorbing", "gaussian", "banded")
+_BETAS = {"gaussian": (1e-4, 0.02), "banded": (0.02, 1.0)}  # of the first and the last step
 _FAR = 0.05  # total variation between the end of the chain and m from which we warn
 _POSSIBLE = {torch.float32: 1e-30, torch.float64: 1e-280}  # below it 1 / q(x | k) would overflow: taken as 0
 
@@ -62,6 +63,14 @@ def _with_diagonal(by_distance: Tensor) -> Tensor:
     matrices.diagonal(dim1=1, dim2=2).zero_()
     matrices.diagonal(dim1=1, dim2=2).copy_(1 - matrices.sum(2))
     return matrices
+
+
+def _line(betas: Sequence[float], num_steps: int) -> Tensor:
+    """From the first to the last."""
+    expected = "two numbers in (0, 1], the first and the last"
+    require_type(isinstance(betas, Sequence) and not isinstance(betas, str), "betas", betas, expected)
+    require(len(betas) == 2 and all(0 < beta <= 1 for beta in betas), "betas", betas, expected)
+    return torch.linspace(betas[0], betas[1], num_steps, dtype=torch.float64)
 
 
 class Transitions:
@@ -103,33 +112,21 @@ class Transitions:
         Without `betas`, "uniform" and "absorbing" follow the diffusion's schedule, which makes them its closed form;
         "gaussian" takes (1e-4, 0.02) and "banded" (0.02, 1). The band has a `width`.
         """
-        T, noise = diffusion.num_steps, diffusion.noise
+        T, noise, K = diffusion.num_steps, diffusion.noise, diffusion.noise.num_classes
         assert T is not None
         require(name in NAMES, "transitions", name, f"one of {', '.join(NAMES)}, or matrices (T, K, K)")
-        fits = (
-            noise.mask is not None
-            if name == "absorbing"
-            else torch.allclose(noise.probs, 1 / noise.probs.new_tensor(noise.num_classes))
-        )
-        require(
-            fits, "transitions", name, f"a diffusion with {'absorbing' if name == 'absorbing' else 'uniform'} noise"
-        )
-        banded_only = f"an integer >= 1 for banded, None for {name}" if name != "banded" else "an integer >= 1"
-        require((width is not None) == (name == "banded"), "width", width, banded_only)
-        if betas is None and name in ("uniform", "absorbing"):
+        kind = "absorbing" if name == "absorbing" else "uniform"
+        even = noise.probs.dim() == 1 and bool(((noise.probs - 1 / K).abs() < 1e-9).all())
+        require(even if kind == "uniform" else noise.mask is not None, "transitions", name, f"{kind} noise for it")
+        expected = "an integer >= 1 for banded, and None for the others"
+        require((width is not None) == (name == "banded"), "width", width, expected)
+        if betas is None and name == kind:
             times = torch.arange(T + 1, dtype=torch.float64) / T
             return cls(towards(noise.probs, diffusion.between(times[1:], times[:-1], times[1:]).lost))
-        ends = {"gaussian": (1e-4, 0.02), "banded": (0.02, 1.0)}.get(name, (0.0, 0.0)) if betas is None else betas
-        require_type(
-            isinstance(ends, Sequence) and len(ends) == 2, "betas", ends, "two numbers, the first and the last"
-        )
-        first, last = (as_number(beta, "betas", 0, 1 + 1e-12) for beta in ends)
-        line = torch.linspace(first, last, T, dtype=torch.float64)
+        line = _line(_BETAS[name] if betas is None else betas, T)
         if name == "gaussian":
-            return cls(discretised_gaussian(noise.num_classes, line))
-        if name == "banded":
-            return cls(banded(noise.num_classes, line, as_count(width, "width", 1)))
-        return cls(towards(noise.probs, line))
+            return cls(discretised_gaussian(K, line))
+        return cls(banded(K, line, as_count(width, "width", 1)) if name == "banded" else towards(noise.probs, line))
 
     def on(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Q and Qbar on a device, in float32 or float64; copied there once."""
