@@ -4,7 +4,6 @@ import functools
 import itertools
 import math
 import pickle
-import warnings
 
 import numpy as np
 import oracle
@@ -125,8 +124,9 @@ def gaussian_by_hand(k, beta):
     return np.array(Q) + np.diag(1 - np.array(Q).sum(1))
 
 
-@pytest.mark.parametrize("k", [3, 8])
-def test_the_gaussian_stack_is_doubly_stochastic_and_ends_uniform(k):
+def test_the_gaussian_stack_is_doubly_stochastic_and_ends_uniform():
+    """T4, with the betas of the public code; few categories need larger ones, as their steps are rounded to none."""
+    k = 48
     stack = Transitions.named("gaussian", usd3.Diffusion(usd3.Uniform(k), usd3.Cosine(), 1000))
     assert stack.single.dtype == stack.whole.dtype == torch.float64
     for i, beta in ((0, 1e-4), (999, 0.02)):
@@ -135,10 +135,10 @@ def test_the_gaussian_stack_is_doubly_stochastic_and_ends_uniform(k):
     for axis in (1, 2):
         torch.testing.assert_close(stack.single.sum(axis), torch.ones(1000, k).double(), atol=1e-12, rtol=0)
         torch.testing.assert_close(stack.whole.sum(axis), torch.ones(1001, k).double(), atol=1e-11, rtol=0)
-    if k == 8:  # with 3 categories the smallest betas leave nothing to move
-        assert (stack.whole[-1] - 1 / k).abs().max() < 0.01
-    far = [float((bar - 1 / k).abs().max()) for bar in stack.whole[::100]]
-    assert far[-1] < far[0]
+    far = [float((bar - 1 / k).abs().sum(1).max()) / 2 for bar in stack.whole[::250]]
+    assert far[0] == pytest.approx(1 - 1 / k)
+    assert all(later < before for before, later in itertools.pairwise(far))
+    assert far[-1] < 0.01
 
 
 def test_the_band_and_the_line_of_betas():
@@ -189,7 +189,8 @@ def test_posteriors_are_those_of_the_matrices(name, posterior):
     f = f_of(logits, method.diffusion.noise.mask)
     for t, s in STEPS:
         found = library_step(method, logits, x, t, s)
-        for i, j in itertools.product(range(K), range(D)):
+        reached = chain.product(0, t)[data(method.diffusion.noise)].sum(0) > 0  # at T nothing is left unmasked
+        for i, j in itertools.product(np.flatnonzero(reached), range(D)):
             wanted = getattr(chain, posterior)(f[i, j], i, t, s)
             np.testing.assert_allclose(found[i, j], wanted, atol=1e-12)
 
@@ -205,7 +206,7 @@ def test_joint_is_marginal_of_what_x_t_adds(name):
         with np.errstate(divide="ignore"):
             shifted = logits + torch.from_numpy(np.log(np.moveaxis(reach, 0, -1)))
         torch.testing.assert_close(library_step(joint, logits, x, t, s), library_step(marginal, shifted, x, t, s))
-    differ = library_step(joint, logits, x, 3, 2) - library_step(marginal, logits, x, 3, 2)
+    differ = library_step(joint, logits, x, 2, 1) - library_step(marginal, logits, x, 2, 1)
     assert differ.abs().max() > 0.01
     if name == "closed uniform":
         time, before = (torch.full((K,), step / T, dtype=torch.float64) for step in (3, 2))
@@ -276,8 +277,7 @@ def test_the_loss_is_that_of_the_matrices(name, posterior):
     for i, j in free.nonzero().tolist():
         own = brute(method, chain, logits[i, j], int(x_t[i, j]), int(x_0[i, j]), int(t[i]))
         vlb, ce = vlb + own[0] / (2 * T), ce + own[1] / (2 * T)
-    if posterior == "marginal" or name != "closed absorbing":  # fused terms are in the logits' precision: float64
-        assert float(out.loss) == pytest.approx(vlb + 0.3 * ce, abs=1e-10)
+    assert float(out.loss) == pytest.approx(vlb + 0.3 * ce, abs=1e-10)
     assert float(out.vlb) == pytest.approx(T * vlb, abs=1e-9)
     assert float(out.ce) == pytest.approx(ce, abs=1e-10)
 
@@ -288,20 +288,26 @@ def test_uniform_and_absorbing_stacks_are_the_closed_form(kind, posterior):
     """T3: every t, x_t and x_0; the loss terms, their gradient and the prior."""
     (closed, chain), (stack, _) = make(f"closed {kind}", posterior=posterior), make(kind, posterior=posterior)
     noise = closed.diffusion.noise
-    pairs = [p for p in itertools.product(data(noise), range(K)) if chain.product(0, 1)[p] > 0]
-    x_0, x_t = (torch.tensor(row)[:, None].expand(-1, D) for row in zip(*pairs))
-    logits = torch.randn(len(pairs), D, K, generator=torch.Generator().manual_seed(5)).double().requires_grad_()
+
+    def possible(t):
+        pairs = [p for p in itertools.product(data(noise), range(K)) if chain.product(0, t)[p] > 0]
+        return (torch.tensor(row)[:, None].expand(-1, D) for row in zip(*pairs))
+
     for t in range(1, T + 1):
+        x_0, x_t = possible(t)
+        logits = torch.randn(len(x_t), D, K, generator=torch.Generator().manual_seed(5)).double().requires_grad_()
         found = []
         for method in (closed, stack):
-            time = torch.full((len(pairs),), t / T, dtype=torch.float64)
-            full = method.denoiser(lambda x, t: logits)(x_t, time)
+            time = torch.full((len(x_t),), t / T, dtype=torch.float64)
+            full = method.denoiser(lambda x, t, logits=logits: logits)(x_t, time)
             terms = method.diffusion.loss_terms(full, x_t, x_0, t)
             gradient = torch.autograd.grad((terms.vlb + 0.1 * terms.ce).sum(), logits)[0]
             found.append((terms.vlb, terms.ce, gradient, method.diffusion.prior(x_0, t if kind == "uniform" else T)))
         for one, other in zip(*found):
             torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-9)
     if posterior == "marginal":
+        x_0, x_t = possible(9)
+        logits = torch.randn(len(x_t), D, K, generator=torch.Generator().manual_seed(6)).double()
         torch.testing.assert_close(
             stack.diffusion.loss_terms(logits, x_t, x_0, 9, 4).vlb,
             closed.diffusion.loss_terms(logits, x_t, x_0, 9, 4).vlb,
@@ -368,8 +374,8 @@ def test_precisions_and_extreme_logits(name, posterior):
     draws = lambda: torch.Generator().manual_seed(1)
     losses = {}
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
-        net = Network()
-        losses[dtype] = float(method.loss(lambda x, t: net(x, t).to(dtype), x_0, t=t, generator=draws()).loss)
+        model = lambda x, t, dtype=dtype: Network()(x, t).to(dtype)
+        losses[dtype] = float(method.loss(model, x_0, t=t, generator=draws()).loss)
     assert losses[torch.float32] == pytest.approx(losses[torch.float64], rel=1e-4)
     assert losses[torch.bfloat16] == pytest.approx(losses[torch.float64], rel=0.05)
     assert {dtype for _, dtype in tables._copies} == {torch.float32, torch.float64}
@@ -378,7 +384,7 @@ def test_precisions_and_extreme_logits(name, posterior):
         logits[:, 0, 0] = -torch.inf
         logits.requires_grad_()
         x_0[:, 0] = K - 1
-        out = method.loss(lambda x, t: logits, x_0, t=t, generator=draws())
+        out = method.loss(lambda x, t, logits=logits: logits, x_0, t=t, generator=draws())
         out.loss.backward()
         assert out.loss.isfinite()
         assert logits.grad.isfinite().all()
@@ -405,12 +411,10 @@ def small(kind, **options):
     noise = usd3.Absorbing(S + 1) if "absorbing" in kind else usd3.Uniform(S)
     own = {} if "closed" in kind else {"transitions": kind}
     if kind == "gaussian":
-        own["betas"] = (0.5, 1.0)
+        own["betas"] = (0.5, 4.0)
     method = D3PM(usd3.Diffusion(noise, usd3.Cosine(), STEPS_OF_S), **own, **options)
     k = noise.num_classes
-    twin = Transitions.named(
-        "uniform" if k == S else "absorbing", D3PM(usd3.Diffusion(noise, usd3.Cosine(), STEPS_OF_S)).diffusion
-    )
+    twin = Transitions.named("uniform" if k == S else "absorbing", usd3.Diffusion(noise, usd3.Cosine(), STEPS_OF_S))
     chain = Chain(method.diffusion.transitions.single if own else twin.single)
     return method, chain, exact_network(chain, k, method.reads == "hollow")
 
@@ -467,8 +471,7 @@ def test_samples_follow_the_matrices(kind, posterior, last, num_steps):
         times.append(round(float(t[0]) * STEPS_OF_S))
         return network(x, t)
 
-    with warnings.catch_warnings():
-        x = method.sample(model, (4000, D), num_steps, generator=torch.Generator().manual_seed(1))
+    x = method.sample(model, (4000, D), num_steps, generator=torch.Generator().manual_seed(1))
     assert times == ([8, 7, 6, 5, 4, 3, 2, 1] if num_steps == STEPS_OF_S else [8, 5, 3])
     seen = np.bincount((x * torch.tensor([k**2, k, 1])).sum(1), minlength=k**D)
     wanted = propagated(chain, k, [*times, 0], last)
@@ -483,15 +486,10 @@ def test_more_steps_come_closer_to_the_data(kind):
     w = np.zeros(k**D)
     for p, clean in zip(W, OBJECTS):
         w[clean[0] * k**2 + clean[1] * k + clean[2]] = p
-    tv = {
-        (n, last): oracle.total_variation(propagated(chain, k, method.diffusion.grid_of(n), last), w)
-        if hasattr(method.diffusion, "grid_of")
-        else oracle.total_variation(
-            propagated(chain, k, [round(v * STEPS_OF_S) for v in method.diffusion.grid(n)], last), w
-        )
-        for n in (1, 2, STEPS_OF_S)
-        for last in ("draw", "argmax")
-    }
+    tv = {}
+    for n, last in itertools.product((1, 2, STEPS_OF_S), ("draw", "argmax")):
+        times = [round(v * STEPS_OF_S) for v in method.diffusion.grid(n)]
+        tv[n, last] = oracle.total_variation(propagated(chain, k, times, last), w)
     assert tv[STEPS_OF_S, "draw"] < tv[2, "draw"] < tv[1, "draw"]
     assert tv[STEPS_OF_S, "draw"] < 0.5 * tv[1, "draw"]
     assert tv[1, "argmax"] > tv[1, "draw"]  # one step by argmax is one object
@@ -518,26 +516,22 @@ def test_given_and_padded_elements_are_kept(name, posterior, generator):
 @pytest.mark.parametrize("posterior", ["marginal", "joint"])
 @pytest.mark.parametrize("name", ["closed uniform", "gaussian", "absorbing"])
 def test_a_table_learns(name, posterior, generator):
-    """Elements that are always equal: the loss, over the same draws, falls by a third."""
+    """Three elements that are always equal; the loss over the same draws."""
     method, _ = make(name, posterior=posterior)
     method.diffusion.validate = False
     choice = torch.tensor(data(method.diffusion.noise))
-    x_0 = choice[torch.arange(60) % len(choice)][:, None].expand(60, D)
-    weights = torch.zeros(T + 1, D, K, K, requires_grad=True)
-
-    def model(x, t):
-        others = torch.nn.functional.one_hot(x, K).float().sum(1, keepdim=True)
-        return weights[(t * T).round().long()[:, None], torch.arange(D), x] + others * weights[0].mean()
-
-    optimizer = torch.optim.Adam([weights], 0.1)
-    at = lambda: float(method.loss(model, x_0, generator=torch.Generator().manual_seed(0), stratified=True).loss)
+    x_0 = choice[torch.arange(96) % len(choice)][:, None].expand(96, D)
+    table = torch.zeros(T + 1, K, K, K, requires_grad=True)  # sees the element and the next one
+    model = lambda x, t: table[(t * T).round().long()[:, None], x, x.roll(1, 1)]
+    optimizer = torch.optim.Adam([table], 0.2)
+    same = lambda: torch.Generator().manual_seed(0)
+    at = lambda: float(method.loss(model, x_0, generator=same(), stratified=True).loss.detach())
     before = at()
-    for _ in range(60):
-        loss = method.loss(model, x_0, generator=generator, stratified=True).loss
+    for _ in range(50):
         optimizer.zero_grad()
-        loss.backward()
+        method.loss(model, x_0, generator=generator, stratified=True).loss.backward()
         optimizer.step()
-    assert at() < 0.9 * before
+    assert at() < 0.85 * before
 
 
 def test_the_pipeline_trains_and_draws_with_a_joint_stack(tmp_path):
@@ -595,7 +589,8 @@ def test_a_chain_that_does_not_end_at_the_noise_warns():
         ({"transitions": "absorbing"}, "transitions = absorbing: expected absorbing noise"),
         ({"transitions": "banded"}, "width = None: expected an integer >= 1 for banded"),
         ({"transitions": "gaussian", "width": 2}, "width = 2: expected an integer >= 1 for banded, and None for"),
-        ({"transitions": "gaussian", "betas": (0.1, 2)}, r"betas = \(0.1, 2\): expected two numbers in \(0, 1\]"),
+        ({"transitions": "uniform", "betas": (0.1, 2)}, r"betas = \(0.1, 2\): expected two numbers in \(0, 1\]"),
+        ({"transitions": "gaussian", "betas": (0, 2)}, r"betas = \(0, 2\): expected two numbers in \(0, 1e\+06\]"),
         ({"betas": (0.1, 0.2)}, "betas = .*: expected None unless transitions is a name"),
         ({"width": 2}, "width = 2: expected None unless transitions is a name"),
         ({"transitions": torch.eye(K)}, r"transitions.shape = \(4, 4\): expected \(T, K, K\)"),
@@ -621,7 +616,7 @@ def test_what_has_no_place_is_refused():
     with pytest.raises(ValueError, match=r"noise.probs.shape = \(3, 4\): expected \(K,\)"):
         D3PM(usd3.Diffusion(per_element, usd3.Cosine(), T), transitions=torch.full((T, K, K), 1 / K))
     method, _ = make("gaussian")
-    with pytest.raises(ValueError, match="corrector = .*: expected None for D3PM"):
+    with pytest.raises(ValueError, match=r"corrector = .*: expected None for D3PM"):
         method.sample(Network(), (2, D), 3, usd3.Corrector())
     with pytest.raises(ValueError, match="sampler = exact: expected one of ancestral"):
         method.sample(Network(), (2, D), 3, sampler="exact")
@@ -635,12 +630,18 @@ def test_what_has_no_place_is_refused():
     ):
         with pytest.raises(NotImplementedError, match="has no closed form"):
             call()
-    for name in ("closed uniform", "gaussian"):
-        for posterior in ("marginal", "joint"):
-            bad, _ = make(name, posterior=posterior)
-            for act in (lambda net: bad.loss(net, x), lambda net: bad.sample(net, (2, D), 3)):
-                with pytest.raises(ValueError, match="logits contains nan"):
-                    act(lambda x, t: torch.full((*x.shape, K), torch.nan))
+
+
+@pytest.mark.parametrize("posterior", ["marginal", "joint"])
+@pytest.mark.parametrize("name", ["closed uniform", "gaussian"])
+def test_logits_that_are_no_numbers_are_refused(name, posterior):
+    method, _ = make(name, posterior=posterior)
+    bad = lambda x, t: torch.full((*x.shape, K), torch.nan)
+    with pytest.raises(ValueError, match="logits contains nan"):
+        method.loss(bad, torch.zeros(2, D, dtype=torch.long))
+    for num_steps in (1, 3):
+        with pytest.raises(ValueError, match="logits contains nan"):
+            method.sample(bad, (2, D), num_steps)
 
 
 def test_the_recipe_is_the_papers():

@@ -65,11 +65,11 @@ def _with_diagonal(by_distance: Tensor) -> Tensor:
     return matrices
 
 
-def _line(betas: Sequence[float], num_steps: int) -> Tensor:
+def _line(betas: Sequence[float], num_steps: int, most: float) -> Tensor:
     """From the first to the last."""
-    expected = "two numbers in (0, 1], the first and the last"
+    expected = f"two numbers in (0, {most:g}], the first and the last"
     require_type(isinstance(betas, Sequence) and not isinstance(betas, str), "betas", betas, expected)
-    require(len(betas) == 2 and all(0 < beta <= 1 for beta in betas), "betas", betas, expected)
+    require(len(betas) == 2 and all(0 < beta <= most for beta in betas), "betas", betas, expected)
     return torch.linspace(betas[0], betas[1], num_steps, dtype=torch.float64)
 
 
@@ -123,7 +123,8 @@ class Transitions:
         if betas is None and name == kind:
             times = torch.arange(T + 1, dtype=torch.float64) / T
             return cls(towards(noise.probs, diffusion.between(times[1:], times[:-1], times[1:]).lost))
-        line = _line(_BETAS[name] if betas is None else betas, T)
+        # a beta is a probability, but for the Gaussian: there it is a variance
+        line = _line(_BETAS[name] if betas is None else betas, T, 1e6 if name == "gaussian" else 1.0)
         if name == "gaussian":
             return cls(discretised_gaussian(K, line))
         return cls(banded(K, line, as_count(width, "width", 1)) if name == "banded" else towards(noise.probs, line))
