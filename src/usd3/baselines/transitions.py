@@ -230,6 +230,9 @@ class StackDiffusion(Diffusion):
                 stacklevel=4,
             )
 
+    def __repr__(self) -> str:
+        return f"StackDiffusion({self.noise!r}, {self.transitions!r})"
+
     @property
     def validate(self) -> bool:
         """That of the diffusion it was made of: training turns it off there."""
