@@ -402,6 +402,7 @@ def test_the_noise_is_drawn_by_the_rows(generator):
 # ---- samplers ---------------------------------------------------------------------------------------------------
 
 S, STEPS_OF_S = 3, 8  # categories and steps of a known distribution over three elements
+NUM = 20_000  # samples
 OBJECTS = list(itertools.product(range(S), repeat=D))
 W = np.random.default_rng(1).dirichlet(np.full(S**D, 0.4))
 
@@ -471,11 +472,11 @@ def test_samples_follow_the_matrices(kind, posterior, last, num_steps):
         times.append(round(float(t[0]) * STEPS_OF_S))
         return network(x, t)
 
-    x = method.sample(model, (4000, D), num_steps, generator=torch.Generator().manual_seed(1))
+    x = method.sample(model, (NUM, D), num_steps, generator=torch.Generator().manual_seed(1))
     assert times == ([8, 7, 6, 5, 4, 3, 2, 1] if num_steps == STEPS_OF_S else [8, 5, 3])
     seen = np.bincount((x * torch.tensor([k**2, k, 1])).sum(1), minlength=k**D)
     wanted = propagated(chain, k, [*times, 0], last)
-    assert chi_square_p_value(seen, 4000 * np.where(wanted < 1e-12, 0, wanted)) > 1e-6
+    assert chi_square_p_value(seen, NUM * np.where(wanted < 1e-12, 0, wanted)) > 1e-6
 
 
 @pytest.mark.parametrize("kind", ["uniform", "gaussian", "absorbing"])
