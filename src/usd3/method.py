@@ -77,7 +77,7 @@ class Method(ABC):
     `samplers` which it has, its own first; `corrects` whether MCMC corrector moves may come between its steps.
     """
 
-    reads: ClassVar[Literal["full", "hollow", "ratio"]] = "full"
+    reads: Literal["full", "hollow", "ratio"] = "full"
     time: ClassVar[Literal["discrete", "continuous", "either"]] = "either"
     samplers: ClassVar[tuple[str, ...]] = tuple(SAMPLERS)
     corrects: ClassVar[bool] = True
