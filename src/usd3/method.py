@@ -79,7 +79,7 @@ class Method(ABC):
 
     reads: Literal["full", "hollow", "ratio"] = "full"
     time: ClassVar[Literal["discrete", "continuous", "either"]] = "either"
-    samplers: ClassVar[tuple[str, ...]] = tuple(SAMPLERS)
+    samplers: tuple[str, ...] = tuple(SAMPLERS)
     corrects: ClassVar[bool] = True
 
     def __init__(self, diffusion: Diffusion):

@@ -41,11 +41,12 @@ def test_the_loss_falls_on_bach(name, tmp_path):
     untrained = pipeline_for(recipe, recipe.data.load())
     x_0, before_and_after = recipe.data.load().train.tokens[:64].long(), []
     for pipeline in (untrained, trained):  # with the same draws
+        early = 0.2 if pipeline.diffusion.continuous else pipeline.diffusion.num_steps // 5  # where data can be seen
         with torch.no_grad():
-            out = pipeline.method.loss(pipeline.model.eval(), x_0, generator=torch.Generator().manual_seed(0))
+            out = pipeline.method.loss(pipeline.model.eval(), x_0, early, generator=torch.Generator().manual_seed(0))
         before_and_after.append(float(out.loss))
     before, after = before_and_after
-    assert after < 0.97 * before, before_and_after
+    assert after < 0.95 * before, before_and_after
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,9 +43,9 @@ class SDDM(Method):
     learnt: cross entropy at the elements that are seen, which for a hollow network leads to the same posterior.
     """
 
-    reads: ClassVar[Literal["full", "hollow", "ratio"]] = "hollow"
-    time: ClassVar[Literal["discrete", "continuous", "either"]] = "continuous"
-    samplers: ClassVar[tuple[str, ...]] = ("exact", "euler", "tau_leaping")
+    reads = "hollow"
+    time = "continuous"
+    samplers = ("exact", "euler", "tau_leaping")
 
     def __init__(self, diffusion: Diffusion, ce: float = 0.0, positions: int | None = None):
         super().__init__(diffusion)
