@@ -86,7 +86,7 @@ def _keywords(model: Callable[..., Any]) -> tuple[set[str], bool]:
     names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters)
     wrapped = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
-    if any_keyword and isinstance(wrapped, nn.Module):  # what it takes is what the module inside takes
+    if any_keyword and callable(wrapped):  # what it takes is what the model inside takes
         inner, any_keyword = _keywords(wrapped)
         names |= inner
     return names, any_keyword
