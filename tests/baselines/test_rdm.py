@@ -139,7 +139,7 @@ def test_bf16_logits_and_padding(generator):
     d, losses = diffusion(noise), []
     for dtype in (torch.bfloat16, torch.float64):
         weights = logits.to(dtype).requires_grad_()
-        model = lambda x, t, pad: weights[torch.arange(D), x]
+        model = lambda x, t, pad, weights=weights: weights[torch.arange(D), x]
         out = RDM(d).loss(model, x_0, 5, pad=pad, generator=torch.Generator().manual_seed(1))
         out.loss.backward()
         assert weights.grad.isfinite().all()
@@ -396,7 +396,7 @@ def test_what_cannot_be_is_refused(options, message):
 def test_it_needs_discrete_time_and_takes_no_corrector():
     with pytest.raises(ValueError, match="expected discrete time for RDM"):
         RDM(usd3.Diffusion(usd3.Uniform(K), usd3.Cosine()))
-    with pytest.raises(ValueError, match="corrector = .*: expected None for RDM"):
+    with pytest.raises(ValueError, match=r"corrector = .*: expected None for RDM"):
         RDM(diffusion(usd3.Uniform(K))).sample(Seen(table(usd3.Uniform(K))), (1, D), 2, usd3.Corrector())
     with pytest.raises(ValueError, match="logits contains nan: expected finite numbers"):
         RDM(diffusion(usd3.Uniform(K))).sample(lambda x, t: torch.full((*x.shape, K), torch.nan), (1, D), 2)
