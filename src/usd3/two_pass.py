@@ -29,7 +29,6 @@ __all__ = [
     "ForwardRate",
     "auxiliary",
     "auxiliary_weight",
-    "outflow",
     "over",
     "partial_time_loss",
     "two_pass_loss",
@@ -121,11 +120,6 @@ class ForwardRate:
         return self._groups[device]
 
 
-def outflow(model: Belief, to: Transition) -> Tensor:
-    """The rate at which the model leaves x: the sum of h_y over y != x, per element, float64."""
-    return to.clean * model.not_f_x + to.noise * model.noised * (1 - model.m_x)
-
-
 def over(terms: Tensor, weight: Tensor) -> Tensor:
     """Terms of objects at their auxiliaries over M_S, (B,); 0 where there is none, which has weight 0."""
     return torch.where(weight > 0, terms / weight.clamp(min=_TINY), 0.0)
@@ -138,8 +132,8 @@ def two_pass_terms(
 
     At x: sum of h_y over y != x. At z, over M_S(z): sum over y != z of k log(k/h) - k.
     """
-    at_z = divergence(truth_z, model_z, x_0, to) - outflow(model_z, to)
-    return total(outflow(model_x, to), free) + over(total(at_z, free), weight)
+    out_x, out_z = (to.clean * b.not_f_x + to.noise * b.noised * (1 - b.m_x) for b in (model_x, model_z))
+    return total(out_x, free) + over(total(divergence(truth_z, model_z, x_0, to) - out_z, free), weight)
 
 
 def two_pass_loss(

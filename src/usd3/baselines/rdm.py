@@ -20,11 +20,11 @@ from torch import Tensor
 from usd3 import kernels
 from usd3._checks import as_number, require
 from usd3._random import invert_cdf
-from usd3.belief import Level
+from usd3.belief import Level, data_logits
 from usd3.diffusion import Diffusion
 from usd3.method import Method
 from usd3.mixture import Jumps
-from usd3.noise import Noise, Uniform
+from usd3.noise import Uniform
 from usd3.objectives import LossOutput
 from usd3.process import column, flat
 from usd3.samplers import MakePredictor, Run
@@ -76,7 +76,7 @@ class RDM(Method):
         """weight(t) CE(x_0, f) where x_t differs from x_0."""
         n = self.noised(model, x_0, t, given, pad, generator, stratified)
         T, logits = self.diffusion.num_steps or 1, n.output()
-        f = _data_logits(logits, self.diffusion.noise)
+        f = data_logits(logits, self.diffusion.noise)
         ce = F.cross_entropy(f.flatten(0, -2), n.x_0.flatten(), reduction="none").reshape(n.x_0.shape)
         weight = _WEIGHTS[self.reweighting]((n.time * T).round(), T).to(ce.dtype)
         return n.finished(torch.where(n.x_t == n.x_0, 0.0, ce) * column(weight, ce), logits=logits)
@@ -123,7 +123,7 @@ class Decoding:
     def moved(self, x: Tensor, held: Tensor, time: Tensor, numbers: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """x and `held` after a step, (2, ...) float64."""
         (lost, number), run, is_noise = numbers.unbind(1), self.run, held == -torch.inf
-        logits = _data_logits(run.denoise(x, time), run.process.noise)
+        logits = data_logits(run.denoise(x, time), run.process.noise)
         all_to_f = Jumps(torch.ones_like(self.level.lost), torch.zeros_like(self.level.lost))
         guess = kernels.draw(logits, x, self.support, self.level, all_to_f, u, run.free, run.process.impl, run.checks)
         score = (logits.gather(-1, guess[..., None]).squeeze(-1) - logits.logsumexp(-1)).double()
@@ -181,11 +181,3 @@ class Ranked(Decoding):
         k = torch.floor(number.reshape(1, 1) * self.count + 1e-9)  # 0.3 * 10 is 3
         low = (rank < k).reshape(x.shape)
         return ~low, low & (guess == x) & (score < held) if self.cond else low
-
-
-def _data_logits(logits: Tensor, noise: Noise) -> Tensor:
-    """In float32 or better, without the mask category, which is no data."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if noise.mask is None:
-        return logits
-    return logits.masked_fill(torch.arange(noise.num_classes, device=logits.device) == noise.mask, -torch.inf)

@@ -22,17 +22,18 @@ from torch import Tensor, nn
 
 from usd3._checks import as_count, as_number, require
 from usd3._model import ignores_time
-from usd3.belief import NEVER
+from usd3.belief import FINITE, NEVER, Level, data_logits
 from usd3.diffusion import Diffusion
 from usd3.method import Method
+from usd3.mixture import Transition
 from usd3.nets.hollow import Hollow
-from usd3.objectives import LossOutput, cross_entropy
-from usd3.process import Times, column, constant, total
+from usd3.objectives import LossOutput
+from usd3.process import SMALLEST, Times, column, constant, flat, total
 from usd3.samplers import MakePredictor, Predictor, Run, corrector_jumps, tau_leaping_jumps
 from usd3.schedules import Time
-from usd3.two_pass import ForwardRate, outflow, over
+from usd3.two_pass import ForwardRate, over
 
-__all__ = ["TauLDR", "WholeTime", "likeliest"]
+__all__ = ["TauLDR", "WholeTime", "likeliest", "outflow"]
 
 _PASSES = ("two_pass", "one_pass_biased", "one_pass_exact")
 
@@ -93,9 +94,12 @@ class TauLDR(Method):
         to = d.rate_weights(n.time, n.x_0, n.level)
 
         def at(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            logits = n.denoise(x, n.time)
-            model = d.believe(logits, x, n.time, n.checks)
-            return logits, total(outflow(model, to), free), cross_entropy(model, n.x_0)
+            """The logits at x, reg and the cross entropy."""
+            logits, m_x = n.denoise(x, n.time), d.noise.at(x)
+            log_f = torch.log_softmax(data_logits(logits, d.noise), -1)
+            log_f_x, log_f_0 = log_f.gather(-1, torch.stack([x, n.x_0], -1)).clamp(min=NEVER).unbind(-1)
+            out = outflow(m_x, log_f_x.double(), n.level, to)
+            return logits, total(out, free), -total(torch.where(m_x > 0, log_f_0, 0.0), free)
 
         logits, reg, ce = at(z)
         whole = total(d._terms(logits, z, n.x_0, n.time, None, n.checks).vlb, free)  # reg + sig
@@ -105,11 +109,11 @@ class TauLDR(Method):
         else:
             shown = over(whole, weight)
             loss = shown if self.passes == "one_pass_exact" else reg + over(whole - reg, weight)
-        summed = total(ce, free)
-        entropy = summed / total(free.double(), None).clamp(min=1) if self.ce_reduction == "mean" else summed
+        entropy = ce / flat(free).sum(1).clamp(min=1) if self.ce_reduction == "mean" else ce
         result = (loss + self.ce * entropy).mean().to(torch.promote_types(logits.dtype, torch.float32))
+        n.checks.refuse("logits", result.detach(), torch.isnan, FINITE)
         n.checks.raise_first()
-        return LossOutput(result, d.span * shown.detach().mean(), summed.detach().mean())
+        return LossOutput(result, d.span * shown.detach().mean(), ce.detach().mean())
 
     # ---- sampling -----------------------------------------------------------------------------------------------
 
@@ -148,13 +152,22 @@ class TauLDR(Method):
         return step
 
 
+def outflow(m_x: Tensor, log_f_x: Tensor, level: Level, to: Transition) -> Tensor:
+    """The rate at which the model leaves x, the sum of h_z over z != x, per element: f matters by f_x alone.
+
+    H(f)_z = P(noised | x) m_z + abar / (1 - abar) f_z. What is certainly clean, m_x = 0, stays.
+    """
+    f_x, not_f_x, back = log_f_x.exp(), -torch.expm1(log_f_x), level.lost * m_x
+    noised = not_f_x + f_x * back / (level.alpha_bar + back).clamp(min=SMALLEST)
+    return torch.where(m_x > 0, to.clean * not_f_x + to.noise * noised * (1 - m_x), 0.0)
+
+
 def likeliest(run: Run, x: Tensor) -> Tensor:
     """The argmax of f at t_min for the free elements; what is certainly clean stays."""
-    logits, noise = run.denoise(x, constant(run.process.t_min, x).to(torch.get_default_dtype())), run.process.noise
-    if noise.mask is not None:
-        logits = logits.masked_fill(torch.arange(noise.num_classes, device=x.device) == noise.mask, NEVER)
-    run.checks.refuse("logits", logits.sum(-1), torch.isnan, "finite numbers")
-    return torch.where(run.free & (noise.at(x) > 0), logits.argmax(-1), x)
+    logits = run.denoise(x, constant(run.process.t_min, x).to(torch.get_default_dtype()))
+    run.checks.refuse("logits", logits.sum(-1), torch.isnan, FINITE)
+    best = data_logits(logits, run.process.noise).argmax(-1)
+    return torch.where(run.free & (run.process.noise.at(x) > 0), best, x)
 
 
 class WholeTime(nn.Module):
