@@ -400,3 +400,21 @@ def test_it_needs_discrete_time_and_takes_no_corrector():
         RDM(diffusion(usd3.Uniform(K))).sample(Seen(table(usd3.Uniform(K))), (1, D), 2, usd3.Corrector())
     with pytest.raises(ValueError, match="logits contains nan: expected finite numbers"):
         RDM(diffusion(usd3.Uniform(K))).sample(lambda x, t: torch.full((*x.shape, K), torch.nan), (1, D), 2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", RDM.samplers)
+@pytest.mark.parametrize("kind", ["random", "absorbing"])
+def test_replayed_steps_draw_what_plain_steps_draw(name, kind):
+    noise = NOISES[kind][0]()
+    weights, method = table(noise).cuda(), RDM(diffusion(noise, 30))
+    model = lambda x, t: weights[torch.arange(D, device="cuda"), x] * (1 + t[:, None, None])
+    given, tokens = torch.tensor([True, False, False]), torch.zeros(40, D, dtype=torch.long)
+    drawn = [
+        method.sample(
+            model, (40, D), 30, given=given, given_tokens=tokens, generator=torch.Generator().manual_seed(0),
+            sampler=name, device="cuda", graph=graph,
+        )
+        for graph in (False, True)
+    ]  # fmt: skip
+    assert torch.equal(*drawn)

@@ -510,3 +510,12 @@ def test_it_needs_continuous_time_and_takes_no_corrector():
             call(TauLDR(diffusion(usd3.Uniform(K))))
     assert METHODS["tauldr"] is TauLDR
     assert isinstance(MethodConfig("tauldr", {"time_mode": "zero"}).build(diffusion(usd3.Uniform(K))), TauLDR)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("sampler", TauLDR.samplers)
+def test_replayed_steps_draw_what_plain_steps_draw(sampler):
+    method, model = TauLDR(diffusion(usd3.Uniform(K))), Table().cuda()
+    seeded = lambda: torch.Generator().manual_seed(0)
+    draw = lambda graph: method.sample(model, (40, D), 30, generator=seeded(), sampler=sampler, graph=graph)
+    assert torch.equal(draw(False), draw(True))

@@ -178,7 +178,12 @@ class WholeTime(nn.Module):
         inner: Any = module
         while inner is not None:
             fits = not isinstance(inner, Hollow)
-            require(fits, "time_mode", "zero", "real for a network with the hollow head, which needs the time")
+            require(
+                fits,
+                "time_mode",
+                "zero",
+                "real for a network with the hollow head (model.hollow), which needs the time",
+            )
             inner = getattr(inner, "_orig_mod", None) or getattr(inner, "module", None)
         self.module = module
 
