@@ -20,7 +20,7 @@ from torch import Tensor
 from usd3._checks import Checks
 from usd3.noise import Noise
 
-__all__ = ["FINITE", "NEVER", "Belief", "Level", "known", "predicted"]
+__all__ = ["FINITE", "NEVER", "Belief", "Level", "data_logits", "known", "predicted"]
 
 FINITE = "finite numbers (or -inf for a category that cannot be)"
 """What logits have to be."""
@@ -69,15 +69,19 @@ def known(x_0: Tensor, x: Tensor, noise: Noise, level: Level) -> Belief:
 
 def predicted(logits: Tensor, x: Tensor, noise: Noise, level: Level, checks: Checks) -> Belief:
     """f = softmax(logits), in float32 or better. The log-sum-exp over z != x gives 1 - f_x, and shows NaN logits."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if noise.mask is not None:
-        is_mask = torch.arange(noise.num_classes, device=logits.device) == noise.mask
-        logits = logits.masked_fill(is_mask, -torch.inf)
-    log_f = torch.log_softmax(logits, -1).clamp(min=NEVER)
+    log_f = torch.log_softmax(data_logits(logits, noise), -1).clamp(min=NEVER)
     others = log_f.scatter(-1, x[..., None], -torch.inf).logsumexp(-1)
     log_odds = (log_f.gather(-1, x[..., None]).squeeze(-1) - others).double()
     checks.refuse("logits", log_odds.detach().sum(), torch.isnan, FINITE)
     return _belief(x, noise, level, log_odds, log_f)
+
+
+def data_logits(logits: Tensor, noise: Noise) -> Tensor:
+    """Logits in float32 or better, -inf at the mask, which is no data category."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if noise.mask is None:
+        return logits
+    return logits.masked_fill(torch.arange(noise.num_classes, device=logits.device) == noise.mask, -torch.inf)
 
 
 def _belief(x: Tensor, noise: Noise, level: Level, log_odds: Tensor, log_f: Tensor) -> Belief:
