@@ -41,7 +41,7 @@ def test_the_loss_falls_on_bach(name, tmp_path):
     untrained = pipeline_for(recipe, recipe.data.load())
     x_0, before_and_after = recipe.data.load().train.tokens[:64].long(), []
     for pipeline in (untrained, trained):  # with the same draws
-        early = 0.2 if pipeline.diffusion.continuous else pipeline.diffusion.num_steps // 5  # where data can be seen
+        early = 0.05 if pipeline.diffusion.continuous else pipeline.diffusion.num_steps // 20  # where data can be seen
         with torch.no_grad():
             out = pipeline.method.loss(pipeline.model.eval(), x_0, early, generator=torch.Generator().manual_seed(0))
         before_and_after.append(float(out.loss))
