@@ -1,5 +1,6 @@
 """How a user's model is called: `model(x_t, t)`, with `pad=` and `given=` where they apply."""
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,12 @@ class Denoiser:
         self._masks = {} if pad is None else {"pad": pad}
         if given is not None and (self._asks_given or any_keyword):
             self._masks["given"] = given
+
+    def wrapped(self, model: Callable[..., Any]) -> "Denoiser":
+        """The same masks for another model, which takes what this one takes."""
+        other = copy.copy(self)
+        other.model = model
+        return other
 
     def __call__(self, x_t: Tensor, t: Tensor, rows: Tensor | None = None) -> Tensor:
         """Logits (..., K) at x_t and times t (B,) in [0, 1]; `rows` says which objects of the call these are."""

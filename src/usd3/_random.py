@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["categorical", "invert_cdf", "seed_draws", "seed_of", "uniform"]
+__all__ = ["categorical", "drawn_from", "invert_cdf", "seed_draws", "seed_of", "uniform"]
 
 _BELOW_ONE = 1 - 2.0**-53
 
@@ -61,3 +61,10 @@ def categorical(logits: Tensor, u: Tensor) -> Tensor:
     mass = torch.exp(logits - logits.amax(-1, keepdim=True)).cumsum(-1)
     mass = mass / mass[:, -1:]
     return torch.searchsorted(mass, u.clamp(max=_BELOW_ONE)[:, None], right=True).squeeze(-1)
+
+
+def drawn_from(probs: Tensor, u: Tensor) -> Tensor:
+    """A category of each row of probabilities (..., K), which need not sum to 1, from uniforms u (...)."""
+    cdf = probs.double().cumsum(-1)
+    found = torch.searchsorted(cdf / cdf[..., -1:], u.clamp(max=_BELOW_ONE)[..., None], right=True).squeeze(-1)
+    return found.clamp(max=probs.shape[-1] - 1)  # where the rows are no numbers

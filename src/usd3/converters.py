@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from usd3._checks import Checks
-from usd3.belief import NEVER, Level, predicted
+from usd3.belief import NEVER, Level, data_logits, predicted
 from usd3.mixture import backward_mixture, safe_log
 from usd3.noise import Noise
 from usd3.process import SMALLEST, Process
@@ -105,11 +105,7 @@ def step_from_ratio(process: Process, log_ratio: Tensor, x_t: Tensor, time: Tens
 
 def _noised(logits: Tensor, noise: Noise, level: Level) -> Tensor:
     """log (a f + (1 - a) m), f = softmax(logits) without the mask category."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if noise.mask is not None:
-        is_mask = torch.arange(noise.num_classes, device=logits.device) == noise.mask
-        logits = logits.masked_fill(is_mask, NEVER)
-    log_f = torch.log_softmax(logits, -1).clamp(min=NEVER)
+    log_f = torch.log_softmax(data_logits(logits, noise), -1).clamp(min=NEVER)
     kept = safe_log(level.alpha_bar)[..., None].to(log_f.dtype)
     mixed = safe_log(level.lost[..., None] * noise.probs_on(logits.device)).to(log_f.dtype)
     return torch.logaddexp(kept + log_f, mixed)

@@ -1,9 +1,10 @@
 """A method: how a network is trained and how objects are drawn from it, on one `Diffusion`. USD3 is one of them.
 
-A method of your own derives from `Method` and gives two things:
+A method owns its loss and its sampler, `loss(model, x_0, ...)` and `sample(model, shape, num_steps, ...)`. One of your
+own derives from `Method` and gives the part that differs:
 
-    loss(model, x_0, ...)      draw x_t, call the network, weigh its answer; `Method.noised` does the first part
-    predictor(name)            one step of its sampler; `Method.sample` does the rest
+    loss_of(batch)       the loss of a batch whose noise is drawn
+    predictor(name)      the steps of its sampler, if they are not those of USD3
 
 The network, the data, the training, the metrics and the command line are the same for all.
 """
@@ -32,17 +33,23 @@ __all__ = ["USD3", "Method", "Noised"]
 class Noised:
     """A training batch with its noise drawn.
 
-    `time` is in [0, 1], float64 (B,), in both kinds of time; `level` has alpha_bar and 1 - alpha_bar, (B, 1, ..., 1).
+    `time` is in [0, 1], float64 (B,), in both kinds of time. `free` elements count, all where it is None. `generator`
+    is for further draws.
     """
 
     diffusion: Diffusion
     x_0: Tensor
     x_t: Tensor
     time: Tensor
-    level: Level
     free: Tensor | None
     denoise: Denoiser
     checks: Checks
+    generator: torch.Generator | None
+
+    @property
+    def level(self) -> Level:
+        """alpha_bar and 1 - alpha_bar, float64 (B, 1, ..., 1)."""
+        return self.diffusion.level(self.time, self.x_0)
 
     def output(self) -> Tensor:
         """What the network says of x_t, (..., K)."""
@@ -69,6 +76,13 @@ class Noised:
         self.checks.raise_first()
         return LossOutput(loss, self.diffusion.span * bound, ce)
 
+    def weighed(self, objective: Objective) -> LossOutput:
+        """The loss of `Diffusion.loss`: one of USD3's objectives, by the fused code."""
+        d, output = self.diffusion, self.denoise.output(self.x_t, self.time)
+        out = d._weighted(output, self.x_t, self.x_0, self.time, objective, self.free, self.checks)
+        self.checks.raise_first()
+        return out
+
 
 class Method(ABC):
     """A loss and a sampler on one diffusion.
@@ -94,7 +108,6 @@ class Method(ABC):
 
     # ---- training -----------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def loss(
         self,
         model: Callable[..., Any],
@@ -105,17 +118,22 @@ class Method(ABC):
         generator: torch.Generator | None = None,
         stratified: bool = False,
     ) -> LossOutput:
-        """The training loss of a batch, as `Diffusion.loss`."""
+        """The training loss of clean objects, as `Diffusion.loss`."""
+        return self.loss_of(self.noised(model, x_0, t, given, pad, generator, stratified))
+
+    @abstractmethod
+    def loss_of(self, batch: Noised) -> LossOutput:
+        """Ask the network, `batch.output()`, and weigh its answer; sums over elements, means over objects."""
 
     def noised(
         self,
         model: Callable[..., Any],
         x_0: Tensor,
-        t: Time | None,
-        given: Tensor | None,
-        pad: Tensor | None,
-        generator: torch.Generator | None,
-        stratified: bool,
+        t: Time | None = None,
+        given: Tensor | None = None,
+        pad: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        stratified: bool = False,
     ) -> Noised:
         """Draw t and x_t, as every loss begins."""
         d, checks = self.diffusion, Checks(self.diffusion.validate)
@@ -125,7 +143,7 @@ class Method(ABC):
         checks.raise_early(x_0.device)
         x_t = d._noisy(x_0, time, free, generator)
         denoise = Denoiser(model, d.noise.num_classes, given, pad)
-        return Noised(d, x_0, x_t, time, d.level(time, x_0), free, denoise, checks)
+        return Noised(d, x_0, x_t, time, free, denoise, checks, generator)
 
     # ---- use ----------------------------------------------------------------------------------------------------
 
@@ -196,18 +214,8 @@ class USD3(Method):
 
     def __init__(self, diffusion: Diffusion, objective: str | Objective = "usd3"):
         super().__init__(diffusion)
-        resolve(objective, diffusion.continuous)
-        self.objective = objective
+        self.objective, self._weights = objective, resolve(objective, diffusion.continuous)
 
-    def loss(
-        self,
-        model: Callable[..., Any],
-        x_0: Tensor,
-        t: Time | None = None,
-        given: Tensor | None = None,
-        pad: Tensor | None = None,
-        generator: torch.Generator | None = None,
-        stratified: bool = False,
-    ) -> LossOutput:
-        """`Diffusion.loss` with the objective."""
-        return self.diffusion.loss(model, x_0, self.objective, t, given, pad, generator, stratified)
+    def loss_of(self, batch: Noised) -> LossOutput:
+        """That of `Diffusion.loss` with the objective."""
+        return batch.weighed(self._weights)

@@ -28,12 +28,12 @@ from usd3._checks import (
 )
 from usd3._model import Denoiser, Remembering, ignores_time
 from usd3._random import uniform
-from usd3.belief import Level
+from usd3.belief import FINITE, Level, data_logits
 from usd3.graphs import Replayed
 from usd3.mixture import Jumps
 from usd3.process import Process, Times, column, constant, flat, free_elements
 
-__all__ = ["SAMPLERS", "Corrector", "MakePredictor", "Predictor", "Run", "Step", "sample"]
+__all__ = ["SAMPLERS", "Corrector", "MakePredictor", "Predictor", "Run", "Step", "likeliest", "network_time", "sample"]
 
 _WORTH = 8  # steps from which a CUDA graph pays
 _FIRST = 1e-6  # Gillespie starts where this much signal has survived: below it the chain is at its noise
@@ -292,6 +292,18 @@ def _steps(run: Run, grid: list[float]) -> tuple[Tensor, Tensor]:
     """The times t and s of all steps."""
     times = torch.tensor(grid, dtype=torch.float64, device=run.free.device)
     return times[:-1], times[1:]
+
+
+def likeliest(run: Run, x: Tensor, t: float) -> Tensor:
+    """The argmax of f at x and t for the free elements: how some methods end. What is certainly clean stays."""
+    logits, noise = run.denoise(x, network_time(t, x)), run.process.noise
+    run.checks.refuse("logits", logits.sum(), torch.isnan, FINITE)
+    return torch.where(run.free & (noise.at(x) > 0), data_logits(logits, noise).argmax(-1), x)
+
+
+def network_time(t: float, x: Tensor) -> Tensor:
+    """One time for all objects of x, as a network sees it, (B,)."""
+    return torch.full(x.shape[:1], t, dtype=torch.get_default_dtype(), device=x.device)
 
 
 def _leaps(run: Run, grid: list[float], jumps: Callable[[Process, Tensor, Tensor, Tensor], Jumps]) -> Predictor:

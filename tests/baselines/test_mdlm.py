@@ -169,7 +169,7 @@ def test_the_page_shows_the_file_and_its_recipe():
 
 
 def test_the_page_names_every_part_of_the_interface():
-    for name in ("reads", "time", "samplers", "corrects", "loss", "noised", "denoiser", "grid", "predictor", "bound"):
+    for name in ("reads", "time", "samplers", "corrects", "loss", "loss_of", "denoiser", "grid", "predictor", "bound"):
         assert hasattr(usd3.baselines.Method, name)
         assert f"`{name}" in PAGE or f".{name}" in PAGE, name
     for field in re.findall(r"`noised\.(\w+)", PAGE):

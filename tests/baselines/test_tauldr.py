@@ -15,9 +15,9 @@ import usd3
 from usd3._checks import Checks
 from usd3._model import Denoiser
 from usd3.baselines import METHODS, TauLDR
-from usd3.baselines.tauldr import WholeTime, likeliest
+from usd3.baselines.tauldr import WholeTime
 from usd3.config import MethodConfig
-from usd3.samplers import Run
+from usd3.samplers import Run, likeliest
 from usd3.two_pass import ForwardRate, auxiliary_weight
 
 K, D, BETA = 3, 2, 5.0
@@ -421,7 +421,7 @@ def test_the_last_step_takes_the_likeliest_that_can_be():
     cases = (usd3.Marginal([0.5, 0.5, 0.0]), [2, 2, 2, 0]), (usd3.Absorbing(K, mask=2), [0, 1, 1, 0])
     for noise, wanted in cases:
         run = Run(diffusion(noise), Denoiser(model, K, None, None), free, Checks(True), None)
-        assert likeliest(run, x).tolist() == [wanted]
+        assert likeliest(run, x, run.process.t_min).tolist() == [wanted]
 
 
 @pytest.mark.parametrize("sampler", TauLDR.samplers)

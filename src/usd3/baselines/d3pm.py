@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from usd3._checks import as_number, require
-from usd3.baselines.transitions import StackDiffusion, Transitions, backward, drawn, possible_logits
+from usd3._random import drawn_from
+from usd3.baselines.transitions import StackDiffusion, Transitions, backward, possible_logits
 from usd3.belief import FINITE
 from usd3.converters import full_from_hollow
 from usd3.diffusion import Diffusion
 from usd3.kernels import Projection
-from usd3.method import Method
+from usd3.method import Method, Noised
 from usd3.objectives import LossOutput, Objective
-from usd3.samplers import MakePredictor, Predictor, Run, exact
-from usd3.schedules import Time
+from usd3.samplers import MakePredictor, Predictor, Run, exact, likeliest, network_time
 
 __all__ = ["D3PM"]
 
@@ -72,22 +72,11 @@ class D3PM(Method):
             stack = transitions if isinstance(transitions, Transitions) else Transitions(transitions)
             self.diffusion = self._stack = StackDiffusion(diffusion, stack)
 
-    def loss(
-        self,
-        model: Callable[..., Any],
-        x_0: Tensor,
-        t: Time | None = None,
-        given: Tensor | None = None,
-        pad: Tensor | None = None,
-        generator: torch.Generator | None = None,
-        stratified: bool = False,
-    ) -> LossOutput:
+    def loss_of(self, batch: Noised) -> LossOutput:
         """L_t + ce CE. In closed form and marginal this is USD3's VLB."""
-        d = self.diffusion
         if self.posterior == "marginal":
-            return d.loss(model, x_0, Objective(vlb=1, ce=self.ce), t, given, pad, generator, stratified)
-        n = self.noised(model, x_0, t, given, pad, generator, stratified)
-        f = n.output()
+            return batch.weighed(Objective(vlb=1, ce=self.ce))
+        d, n, f = self.diffusion, batch, batch.output()
         vlb = n.mean(d._terms(self._full(f, n.x_t, n.time), n.x_t, n.x_0, n.time, None, n.checks).vlb)
         ce = n.mean(d._terms(f, n.x_t, n.x_0, n.time, None, n.checks).ce)
         n.checks.raise_first()
@@ -122,15 +111,13 @@ class D3PM(Method):
 
     def _likeliest(self, run: Run, x: Tensor, t: float) -> Tensor:
         """argmax f among what can have led to x."""
-        time, noise = _full_like(x, t), self.diffusion.noise
+        if self._stack is None:
+            return likeliest(run, x, t)
+        time = network_time(t, x)
         logits = run.denoise(x, time)
         run.checks.refuse("logits", logits.sum(), torch.isnan, FINITE)
-        if self._stack is not None:
-            best = possible_logits(logits, self._stack.reach(x, time, logits.dtype), noise.mask).argmax(-1)
-        else:
-            is_mask = torch.arange(noise.num_classes, device=x.device) == (-1 if noise.mask is None else noise.mask)
-            best = torch.where(noise.at(x) > 0, logits.masked_fill(is_mask, -torch.inf).argmax(-1), x)
-        return torch.where(run.free, best, x)
+        reach = self._stack.reach(x, time, logits.dtype)
+        return torch.where(run.free, possible_logits(logits, reach, self.diffusion.noise.mask).argmax(-1), x)
 
 
 def _by_matrices(run: Run, grid: list[float], stack: StackDiffusion) -> Predictor:
@@ -145,14 +132,14 @@ def _by_matrices(run: Run, grid: list[float], stack: StackDiffusion) -> Predicto
         reach, into = (matrix.to(dtype).T[x] for matrix in (whole_t, gap))
         f = torch.softmax(possible_logits(logits, reach, mask), -1)
         run.checks.refuse("logits", f.sum(), torch.isnan, FINITE)
-        return torch.where(run.free, drawn(backward(f, reach, into, whole_s.to(dtype)), u), x)
+        return torch.where(run.free, drawn_from(backward(f, reach, into, whole_s.to(dtype)), u), x)
 
     step = run.replayed(move)
 
     def predict(x: Tensor, i: int) -> Tensor:
         t, s = times[i], times[i + 1]
         gap = single[s] if t == s + 1 else matrices.between(t, s, device).to(whole.dtype)
-        x = step(x, _full_like(x, grid[i]), gap, whole[s], whole[t], run.uniforms(x)[0])
+        x = step(x, network_time(grid[i], x), gap, whole[s], whole[t], run.uniforms(x)[0])
         run.checks.raise_early(x.device)
         return x
 
@@ -170,8 +157,3 @@ class _Completed(nn.Module):
         """Logits of p(x_0 | x_t)."""
         found: Tensor | Projection = self.module(x_t, t, **masks)
         return self.full(found.logits(x_t) if isinstance(found, Projection) else found, x_t, t)
-
-
-def _full_like(x: Tensor, t: float) -> Tensor:
-    """One time for all objects, as the network sees it."""
-    return torch.full(x.shape[:1], t, dtype=torch.get_default_dtype(), device=x.device)

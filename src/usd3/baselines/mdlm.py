@@ -1,17 +1,13 @@
 """Masked diffusion (MDLM, Sahoo et al. 2024; MD4, Shi et al. 2024): cross entropy at masked elements, weighted."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from usd3._checks import require
+from usd3.belief import data_logits
 from usd3.diffusion import Diffusion
-from usd3.method import Method
+from usd3.method import Method, Noised
 from usd3.objectives import LossOutput
-from usd3.schedules import Time
 
 __all__ = ["MDLM"]
 
@@ -29,23 +25,10 @@ class MDLM(Method):
         super().__init__(diffusion)
         require(diffusion.noise.mask is not None, "diffusion.noise", diffusion.noise, "absorbing noise for MDLM")
 
-    def loss(
-        self,
-        model: Callable[..., Any],
-        x_0: Tensor,
-        t: Time | None = None,
-        given: Tensor | None = None,
-        pad: Tensor | None = None,
-        generator: torch.Generator | None = None,
-        stratified: bool = False,
-    ) -> LossOutput:
-        """The weighted cross entropy; `stratified` times are recommended."""
-        noised = self.noised(model, x_0, t, given, pad, generator, stratified)
-        logits = noised.output()
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        is_mask = self.diffusion.noise.probs_on(logits.device) > 0
-        log_f = logits.masked_fill(is_mask, -torch.inf).movedim(-1, 1)  # the mask is no data category
-        ce = F.cross_entropy(log_f, noised.x_0, reduction="none")
-        weight = self.diffusion.rate_weights(noised.time, noised.x_t, noised.level).clean
-        terms = torch.where(is_mask[noised.x_t], weight * ce, 0.0).to(ce.dtype)
-        return noised.finished(terms, logits, vlb=terms)
+    def loss_of(self, batch: Noised) -> LossOutput:
+        """The weighted cross entropy; stratified times are recommended."""
+        noise, logits = self.diffusion.noise, batch.output()
+        ce = F.cross_entropy(data_logits(logits, noise).movedim(-1, 1), batch.x_0, reduction="none")
+        weight = self.diffusion.rate_weights(batch.time, batch.x_t).clean
+        terms = torch.where(noise.at(batch.x_t) > 0, weight * ce, 0.0).to(ce.dtype)
+        return batch.finished(terms, logits, vlb=terms)

@@ -11,7 +11,6 @@ Sampling estimates b. An element starts with b = 0, and a sampler decides when i
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,13 +21,12 @@ from usd3._checks import as_number, require
 from usd3._random import invert_cdf
 from usd3.belief import Level, data_logits
 from usd3.diffusion import Diffusion
-from usd3.method import Method
+from usd3.method import Method, Noised
 from usd3.mixture import Jumps
 from usd3.noise import Uniform
 from usd3.objectives import LossOutput
 from usd3.process import column, flat
 from usd3.samplers import MakePredictor, Run
-from usd3.schedules import Time
 
 __all__ = ["RDM", "Decoding", "Ranked", "Vanilla"]
 
@@ -63,19 +61,9 @@ class RDM(Method):
         others = (name for name in type(self).samplers if name != decoding)
         self.samplers = (decoding, *others)  # the default of this object comes first
 
-    def loss(
-        self,
-        model: Callable[..., Any],
-        x_0: Tensor,
-        t: Time | None = None,
-        given: Tensor | None = None,
-        pad: Tensor | None = None,
-        generator: torch.Generator | None = None,
-        stratified: bool = False,
-    ) -> LossOutput:
+    def loss_of(self, batch: Noised) -> LossOutput:
         """weight(t) CE(x_0, f) where x_t differs from x_0."""
-        n = self.noised(model, x_0, t, given, pad, generator, stratified)
-        T, logits = self.diffusion.num_steps or 1, n.output()
+        n, T, logits = batch, self.diffusion.num_steps or 1, batch.output()
         f = data_logits(logits, self.diffusion.noise)
         ce = F.cross_entropy(f.flatten(0, -2), n.x_0.flatten(), reduction="none").reshape(n.x_0.shape)
         weight = _WEIGHTS[self.reweighting]((n.time * T).round(), T).to(ce.dtype)

@@ -7,19 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from usd3._checks import as_bool_mask, as_count, require
+from usd3._checks import as_count, require
 from usd3._model import _keywords
 from usd3._random import uniform
-from usd3.belief import NEVER, Level
+from usd3.belief import NEVER, Level, data_logits
 from usd3.converters import full_from_hollow
 from usd3.diffusion import Diffusion
 from usd3.method import Method, Noised
 from usd3.mixture import Jumps, safe_log
 from usd3.nets import Hollow
 from usd3.objectives import LossOutput
-from usd3.process import Process, flat, free_elements
+from usd3.process import Process, flat
 from usd3.samplers import SAMPLERS, MakePredictor, Predictor, Run, euler_jumps, tau_leaping_jumps
-from usd3.schedules import Time
 
 __all__ = ["SDDM"]
 
@@ -53,26 +52,15 @@ class SDDM(Method):
         self.ce = float(ce)
         self.positions = None if positions is None else as_count(positions, "positions", 1)
 
-    def loss(
-        self,
-        model: Callable[..., Any],
-        x_0: Tensor,
-        t: Time | None = None,
-        given: Tensor | None = None,
-        pad: Tensor | None = None,
-        generator: torch.Generator | None = None,
-        stratified: bool = False,
-    ) -> LossOutput:
+    def loss_of(self, batch: Noised) -> LossOutput:
         """Ratio matching at one time for each object, summed over the free elements."""
-        weight: Tensor | None = None
         if self.positions is not None:
+            model = batch.denoise.model
             asks = f"None for {type(model).__name__}, which takes no argument `at`"
             require("at" in _keywords(model)[0], "positions", self.positions, asks)
-            masks = (as_bool_mask(m, x_0.shape, n, x_0.device) for m, n in ((given, "given"), (pad, "pad")))
-            at, weight = _some(x_0, free_elements(*masks), self.positions, generator)
-            model = _At(model, at)
-        batch = self.noised(model, x_0, t, given, pad, generator, stratified)
-        batch = batch if weight is None else _Weighted(**vars(batch), weight=weight)
+            at, weight = _some(batch.x_0, batch.free, self.positions, batch.generator)
+            asked = {"denoise": batch.denoise.wrapped(_At(model, at)), "weight": weight}
+            batch = _Weighted(**{**vars(batch), **asked})
         logits = batch.output()
         terms = self.terms(logits, batch.x_t, batch.x_0, batch.level)
         full = full_from_hollow(self.diffusion, logits.detach(), batch.x_t, batch.time)
@@ -80,10 +68,7 @@ class SDDM(Method):
 
     def terms(self, logits: Tensor, x_t: Tensor, x_0: Tensor, level: Level) -> Tensor:
         """The loss of each element, in the precision of the logits or float32."""
-        logits, noise = logits.to(torch.promote_types(logits.dtype, torch.float32)), self.diffusion.noise
-        if noise.mask is not None:
-            is_mask = torch.arange(noise.num_classes, device=logits.device) == noise.mask
-            logits = logits.masked_fill(is_mask, NEVER)
+        noise, logits = self.diffusion.noise, data_logits(logits, self.diffusion.noise)
         at = torch.stack([x_t, x_0], -1)
         log_f = (logits.gather(-1, at) - logits.logsumexp(-1, keepdim=True)).clamp(min=NEVER)
         kept, renewed = (safe_log(part).to(logits.dtype) for part in (level.alpha_bar, level.lost * noise.at(x_t)))

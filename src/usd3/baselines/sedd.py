@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from usd3._checks import as_count, as_number, require
 from usd3._model import Denoiser, ignores_time
-from usd3._random import uniform
+from usd3._random import drawn_from, uniform
 from usd3.belief import FINITE, NEVER, known
 from usd3.converters import step_from_ratio
 from usd3.diffusion import Diffusion
@@ -80,10 +80,13 @@ class SEDD(Method):
         generator: torch.Generator | None = None,
         stratified: bool = False,
     ) -> LossOutput:
-        """The score entropy at one time."""
+        """The training loss; with "project_only" nothing is given."""
         given = given if self.condition == "clamp" else None
-        noised = self.noised(model, x_0, t, given, pad, generator, stratified)
-        return noised.finished(self.score_entropy(noised.output(), noised.x_t, noised.x_0, noised.time))
+        return super().loss(model, x_0, t, given, pad, generator, stratified)
+
+    def loss_of(self, batch: Noised) -> LossOutput:
+        """The score entropy at one time."""
+        return batch.finished(self.score_entropy(batch.output(), batch.x_t, batch.x_0, batch.time))
 
     def score_entropy(self, output: Tensor, x_t: Tensor, x_0: Tensor, time: Tensor) -> Tensor:
         """The loss of each element. Three numbers of the output carry it: a sum of exp, a mean under m, and one entry.
@@ -163,7 +166,7 @@ class SEDD(Method):
         def moved(x: Tensor, t: Tensor, s: Tensor, u: Tensor, step: Callable[..., Tensor]) -> Tensor:
             output = run.denoise(x, t)
             run.checks.refuse("logits", output.sum(), torch.isnan, FINITE)
-            return torch.where(run.free, _drawn(step(output, x, t, s), u), x)
+            return torch.where(run.free, drawn_from(step(output, x, t, s), u), x)
 
         move, last = run.replayed(partial(moved, step=step)), partial(moved, step=self.denoised)
 
@@ -249,11 +252,3 @@ class _Unprompted(nn.Module):
     def forward(self, x_t: Tensor, t: Tensor, pad: Tensor | None = None) -> Any:
         """Its output where nothing is given."""
         return Denoiser(self.model, self.num_classes, None, pad).output(x_t, t)
-
-
-def _drawn(probs: Tensor, u: Tensor) -> Tensor:
-    """A category for each element from probabilities (..., K), by inverse CDF from u."""
-    cdf = probs.cumsum(-1)
-    cdf = cdf / cdf[..., -1:]
-    found = torch.searchsorted(cdf, u[..., None].clamp(max=1 - 2.0**-53), right=True).squeeze(-1)
-    return found.clamp(max=probs.shape[-1] - 1)

@@ -24,16 +24,15 @@ from usd3._checks import as_count, as_number, require
 from usd3._model import ignores_time
 from usd3.belief import FINITE, NEVER, Level, data_logits
 from usd3.diffusion import Diffusion
-from usd3.method import Method
+from usd3.method import Method, Noised
 from usd3.mixture import Transition
 from usd3.nets.hollow import Hollow
 from usd3.objectives import LossOutput
-from usd3.process import SMALLEST, Times, column, constant, flat, total
-from usd3.samplers import MakePredictor, Predictor, Run, corrector_jumps, tau_leaping_jumps
-from usd3.schedules import Time
+from usd3.process import SMALLEST, Times, column, flat, total
+from usd3.samplers import MakePredictor, Predictor, Run, corrector_jumps, likeliest, tau_leaping_jumps
 from usd3.two_pass import ForwardRate, over
 
-__all__ = ["TauLDR", "WholeTime", "likeliest", "outflow"]
+__all__ = ["TauLDR", "WholeTime", "outflow"]
 
 _PASSES = ("two_pass", "one_pass_biased", "one_pass_exact")
 
@@ -77,28 +76,23 @@ class TauLDR(Method):
         """The model, told the time as `time_mode` says."""
         return model if self.time_mode == "real" else WholeTime(model)
 
-    def loss(
-        self,
-        model: Callable[..., Any],
-        x_0: Tensor,
-        t: Time | None = None,
-        given: Tensor | None = None,
-        pad: Tensor | None = None,
-        generator: torch.Generator | None = None,
-        stratified: bool = False,
-    ) -> LossOutput:
+    def noised(self, model: Callable[..., Any], *drawing: Any, **more: Any) -> Noised:
+        """As always, the model told the time as `time_mode` says."""
+        return super().noised(self.denoiser(model), *drawing, **more)
+
+    def loss_of(self, batch: Noised) -> LossOutput:
         """One of the three above, and the cross entropy. The log's `vlb` has the right mean in all of them."""
-        n, d = self.noised(self.denoiser(model), x_0, t, given, pad, generator, stratified), self.diffusion
+        n, d, level = batch, self.diffusion, batch.level
         free = torch.ones_like(n.x_0, dtype=torch.bool) if n.free is None else n.free
-        z, weight = self.jump.pair(n.x_t, n.x_0, n.level, free, generator)
-        to = d.rate_weights(n.time, n.x_0, n.level)
+        z, weight = self.jump.pair(n.x_t, n.x_0, level, free, n.generator)
+        to = d.rate_weights(n.time, n.x_0, level)
 
         def at(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             """The logits at x, reg and the cross entropy."""
             logits, m_x = n.denoise(x, n.time), d.noise.at(x)
             log_f = torch.log_softmax(data_logits(logits, d.noise), -1)
             log_f_x, log_f_0 = log_f.gather(-1, torch.stack([x, n.x_0], -1)).clamp(min=NEVER).unbind(-1)
-            out = outflow(m_x, log_f_x.double(), n.level, to)
+            out = outflow(m_x, log_f_x.double(), level, to)
             return logits, total(out, free), -total(torch.where(m_x > 0, log_f_0, 0.0), free)
 
         logits, reg, ce = at(z)
@@ -133,7 +127,7 @@ class TauLDR(Method):
         times = torch.tensor(grid, dtype=torch.float64, device=run.free.device)
         t, s = times[:-1], times[1:]
         leap = run.moves(t, tau_leaping_jumps(run.process, t, s, run.free))
-        return lambda x, i: leap(x, i) if grid[i + 1] > 0 else likeliest(run, leap(x, i))
+        return lambda x, i: leap(x, i) if grid[i + 1] > 0 else likeliest(run, leap(x, i), self.diffusion.t_min)
 
     def _corrected(self, run: Run, grid: list[float]) -> Predictor:
         """After a leap from t to s > 0: leaps with the rates r + r_hat of s at the current x, which leave q_s alone."""
@@ -162,14 +156,6 @@ def outflow(m_x: Tensor, log_f_x: Tensor, level: Level, to: Transition) -> Tenso
     return torch.where(m_x > 0, to.clean * not_f_x + to.noise * noised * (1 - m_x), 0.0)
 
 
-def likeliest(run: Run, x: Tensor) -> Tensor:
-    """The argmax of f at t_min for the free elements; what is certainly clean stays."""
-    logits = run.denoise(x, constant(run.process.t_min, x).to(torch.get_default_dtype()))
-    run.checks.refuse("logits", logits.sum(-1), torch.isnan, FINITE)
-    best = data_logits(logits, run.process.noise).argmax(-1)
-    return torch.where(run.free & (run.process.noise.at(x) > 0), best, x)
-
-
 class WholeTime(nn.Module):
     """A network that is told floor(t): 0 but for t = 1."""
 
@@ -178,12 +164,8 @@ class WholeTime(nn.Module):
         inner: Any = module
         while inner is not None:
             fits = not isinstance(inner, Hollow)
-            require(
-                fits,
-                "time_mode",
-                "zero",
-                "real for a network with the hollow head (model.hollow), which needs the time",
-            )
+            needed = "real for a network with the hollow head (model.hollow), which needs the time"
+            require(fits, "time_mode", "zero", needed)
             inner = getattr(inner, "_orig_mod", None) or getattr(inner, "module", None)
         self.module = module
 

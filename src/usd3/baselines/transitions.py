@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from usd3._checks import Checks, as_count, require, require_logits, require_type
-from usd3._random import categorical, uniform
+from usd3._random import drawn_from, uniform
 from usd3.belief import FINITE, NEVER
 from usd3.diffusion import Diffusion
 from usd3.mixture import safe_log
@@ -268,7 +268,7 @@ class StackDiffusion(Diffusion):
 
     def _noisy(self, x_0: Tensor, time: Tensor, free: Tensor | None, generator: torch.Generator | None) -> Tensor:
         whole = self.transitions.on(x_0.device, torch.get_default_dtype())[1]
-        x_t = drawn(whole[self.at(time)[:, None], flat(x_0)], uniform(x_0.shape, x_0.device, generator))
+        x_t = drawn_from(whole[self.at(time)[:, None], flat(x_0)], uniform(x_0.shape, x_0.device, generator))
         return x_t if free is None else torch.where(free, x_t, x_0)
 
     def _terms(
@@ -304,8 +304,3 @@ class StackDiffusion(Diffusion):
         raise NotImplementedError(f"{self.transitions!r} has no closed form: see loss, loss_terms, bound and q_sample")
 
     step = rate_weights = _forward = _closed_form  # type: ignore[assignment]  # all of them pass here
-
-
-def drawn(probs: Tensor, u: Tensor) -> Tensor:
-    """A category from each row of probs (..., K), for as many uniforms u."""
-    return categorical(probs.reshape(-1, probs.shape[-1]).double().log(), u.reshape(-1)).reshape(u.shape)
