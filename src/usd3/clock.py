@@ -1,8 +1,6 @@
 """How long a run has trained."""
 
 import time
-from collections.abc import Callable
-from typing import ClassVar
 
 from usd3.step import SETTLED
 
@@ -16,11 +14,14 @@ class Clock:
     captures its CUDA graph. From then on everything counts, validation and checkpoints too.
     """
 
-    now: ClassVar[Callable[[], float]] = staticmethod(time.monotonic)
-
     def __init__(self, limit: float | None = None):
         self.limit, self.over = limit, False
         self._before, self._began, self._steps = 0.0, float("nan"), 0
+
+    @staticmethod
+    def now() -> float:
+        """Seconds since some moment."""
+        return time.monotonic()
 
     @property
     def minutes(self) -> float:

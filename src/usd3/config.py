@@ -6,7 +6,7 @@ A recipe is a YAML file with these fields; any of them can be set on the command
 import importlib
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -260,8 +260,9 @@ class TrainingConfig:
 
     Args:
         steps: optimiser steps.
-        minutes: end after so many minutes of training, where `steps` are not done before; compilation and the capture of
-            a CUDA graph do not count. How many steps that are differs from run to run. For one process; null: no limit.
+        minutes: end after so many minutes of training, where `steps` are not done before; null: no limit. Compilation
+            and the capture of a CUDA graph do not count. How many steps these are differs from run to run. For one
+            process.
         batch_size: objects of one step, over all devices.
         accumulate: parts into which a device splits its share of a batch, one after the other, to save memory.
         objective: of the method "usd3": "usd3", "usd3*", "vlb" or "ce".
@@ -395,3 +396,8 @@ class Recipe:
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     seed: int = 0
+
+    @property
+    def recipe(self) -> "Recipe":
+        """The recipe alone, without the options that a command adds to it."""
+        return Recipe(**{part.name: getattr(self, part.name) for part in fields(Recipe)})

@@ -24,11 +24,12 @@ from usd3.config import Recipe, TrainingConfig
 from usd3.data import Dataset
 from usd3.noise import Marginal
 from usd3.pictures import loss_plot
+from usd3.pictures.losses import run_logs
 from usd3.pipeline import Pipeline, PipelineConfig
 from usd3.progress import TrainingProgress
 from usd3.train import SequenceData, Training
 
-__all__ = ["fit", "new_folder", "pipeline_for"]
+__all__ = ["default_prefix", "fit", "new_folder", "pipeline_for"]
 
 
 def new_folder(root: Path | str, name: str) -> Path:
@@ -60,7 +61,7 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
         music=dataset.music,
         decode=None if dataset.decode is None else dataset.decode.tolist(),
         marginal=marginal,
-        prefix=_prefix(recipe.training, torch.Size(dataset.shape).numel()),
+        prefix=default_prefix(recipe.training, torch.Size(dataset.shape).numel()),
         precision=recipe.training.precision,
         steps=recipe.training.steps,
     )
@@ -68,7 +69,7 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
     return Pipeline(config, objective=recipe.training.objective)
 
 
-def _prefix(config: TrainingConfig, length: int) -> int:
+def default_prefix(config: TrainingConfig, length: int) -> int:
     """Elements given by default when the model is used."""
     return config.prefix if config.given == "prefix" else min(config.prefix, length // 2)
 
@@ -196,7 +197,7 @@ def _strategy(config: TrainingConfig) -> Any:
 
 def _plot(folder: Path) -> None:
     """The loss plot; a run is not lost for want of a picture."""
-    logs = sorted(folder.glob("logs/version_*/metrics.csv"), key=lambda path: int(path.parent.name.split("_")[1]))
+    logs = run_logs(folder)
     if logs:
         with suppress(ValueError):
             loss_plot(logs, folder / "loss.png")
