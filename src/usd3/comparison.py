@@ -187,7 +187,7 @@ def _cell(row: Row, metric: str, between: str) -> str:
     mean, std = row.metrics.get(metric, Summary(math.nan, math.nan))
     if not math.isfinite(mean):
         return "-"
-    return f"{_digits(mean)}{between}{_digits(std)}" if math.isfinite(std) and std > 0 else _digits(mean)
+    return f"{_digits(mean)}{between}{_digits(std)}" if math.isfinite(std) and std > 1e-9 else _digits(mean)
 
 
 def _cost(row: Row, key: str) -> str:

@@ -32,7 +32,8 @@ def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
 
     An interruption is passed on to the jobs that run, once, and waited for: a training then saves its step.
     """
-    waiting, running, failed = list(jobs), dict[str, tuple[Job, subprocess.Popen[bytes]]](), dict[str, str]()
+    waiting, failed = list(jobs), dict[str, str]()
+    running: dict[str, tuple[Job, subprocess.Popen[bytes]]] = {}
     with _terminated_as_interrupted():
         try:
             while waiting or running:
