@@ -179,7 +179,8 @@ def _description(name: str, whole: bool = False) -> str:
     """The first line of the options' docstring, or all of it before the options."""
     text = (COMMANDS[name].options.__doc__ or "").strip()
     first = " ".join(text.partition("Args:")[0].split()) if whole else text.partition("\n")[0]
-    return f"{first} Recipes: {', '.join(list_recipes())}." if COMMANDS[name].recipe else first
+    listed = COMMANDS[name].recipe is not None and (whole or name == "train")
+    return f"{first} Recipes: {', '.join(list_recipes())}." if listed else first
 
 
 _EXPECTED = (ArgumentError, ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError)

@@ -91,7 +91,7 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
         failed |= _measure(entries, out, options, settings)
         references = _references(data, dataset, settings, out) if settings.baselines and entries else {}
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"; the same command with --out {out} goes on") from None
+        raise KeyboardInterrupt(f"(the same command with --out {out} goes on)") from None
     _write([entry for entry in entries if entry.label not in failed], references, out)
     if failed:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in failed.items())
