@@ -165,7 +165,7 @@ def time_loop(config: ModelConfig, num_steps: int | None, mode: Mode, steps: int
         rows = np.random.default_rng(0).integers(CLASSES, size=(4096, LENGTH), dtype=np.uint8)
         np.savez(Path(folder) / "data.npz", train=rows, test=rows[:64])
         data = DataConfig("array", str(Path(folder) / "data.npz"), num_classes=CLASSES)
-        recipe = Recipe(data, DiffusionConfig(num_steps=num_steps), config, training)
+        recipe = Recipe(data, DiffusionConfig(num_steps=num_steps), model=config, training=training)
         fit(recipe, Path(folder) / "run", progress=False, callbacks=[clock])
     return clock.found
 

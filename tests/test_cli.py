@@ -131,6 +131,8 @@ def test_train_sample_evaluate_info_one_after_the_other(tmp_path, monkeypatch, c
         assert row in text
     found = json.loads((tmp_path / "runs/mine/evaluation.json").read_text())
     assert found["objects"] == 5
+    assert found["trained"]["steps"] == 4
+    assert found["sampling_seconds"] > 0
     assert found["rows"]["the truth itself"]["3g_hellinger"]["mean"] == 0
     assert found["parroting"]["1g Hellinger"]["to_train"] >= 0
     assert main(["info", "runs/mine"]) == 0
@@ -358,7 +360,9 @@ def test_wrong_commands_end_in_one_clear_line(arguments, message, capsys, tmp_pa
 
 def test_an_unknown_command(capsys):
     assert main(["paint"]) == 1
-    assert "there is no command 'paint': expected one of train, sample, evaluate, info" in capsys.readouterr().err
+    assert (
+        "there is no command 'paint': expected one of train, sample, evaluate, compare, info" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

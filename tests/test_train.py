@@ -168,6 +168,15 @@ def test_learning_rates():
     assert rates(0, decay="constant", warmup=0) == [1]
 
 
+def test_learning_rates_follow_the_clock_where_it_is_ahead_of_the_steps():
+    config = TrainingConfig(steps=1000, warmup=100, decay="linear")
+    assert config.learning_rate(9, 0.5) == pytest.approx(0.5)  # the rise takes a quarter of the time at most
+    assert config.learning_rate(9, 0.05) == pytest.approx(0.2 * 0.95)
+    assert config.learning_rate(39, 0.05) == pytest.approx(0.4 * 0.95)
+    assert config.learning_rate(550, 0.1) == config.learning_rate(550)
+    assert [config.learning_rate(300, spent) for spent in (1.0, 1.2)] == [0, 0]
+
+
 def test_the_average_follows_the_ramp():
     module = torch.nn.Linear(1, 1, bias=False)
     ema, trainer = Ema(0.5), SimpleNamespace(global_step=0)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.tensor import DTensor
 
-__all__ = ["Ema", "StopOnSignal"]
+__all__ = ["Ema", "StopOnSignal", "StopOnTime"]
 
 
 class Ema(pl.Callback):
@@ -108,6 +108,28 @@ class Ema(pl.Callback):
         with self.averaged(module):
             state = trainer.strategy.lightning_module_state_dict()
             return {name: value.detach().cpu().clone() for name, value in state.items()}
+
+
+class StopOnTime(pl.Callback):
+    """Keeps the clock of a training, and ends it at the first step after its minutes.
+
+    It comes before the checkpoints, so that the one of the last step knows that the time is over.
+    """
+
+    def __init__(self) -> None:
+        self._step = 0
+
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        """A run that is resumed may have no time left."""
+        self._step = trainer.global_step
+        trainer.should_stop = trainer.should_stop or module.clock.over
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Count the optimiser steps."""
+        if trainer.global_step > self._step:
+            self._step = trainer.global_step
+            module.clock.tick()
+            trainer.should_stop = trainer.should_stop or module.clock.over
 
 
 class StopOnSignal(pl.Callback):

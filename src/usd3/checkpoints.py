@@ -88,7 +88,9 @@ class Checkpoints(pl.Callback):
         module.log_recent()  # refuses a loss that is no number before it is saved
         weights = self.ema.state(trainer, module)
         if trainer.is_global_zero:  # before the checkpoint: a run that is killed in between comes here again
-            save_pretrained(self.folder, replace(self.pipeline, steps=step), _unprefixed(weights))
+            save_pretrained(
+                self.folder, replace(self.pipeline, steps=step, minutes=module.clock.minutes), _unprefixed(weights)
+            )
         trainer.save_checkpoint(self.folder / "checkpoints" / f"step-{step:08d}.ckpt")
         self._saved = step
         if trainer.is_global_zero:

@@ -1,9 +1,9 @@
-"""The command line: `usd3 train | sample | evaluate | info | bench`."""
+"""The command line: `usd3 train | sample | evaluate | compare | info | bench`."""
 
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser  # type
 
 from usd3._version import __version__
 from usd3.commands.bench import BenchOptions, bench
+from usd3.commands.compare import CompareOptions, compare
 from usd3.commands.evaluate import EvaluateOptions, run_evaluation
 from usd3.commands.info import InfoOptions, info
 from usd3.commands.sample import SampleOptions, sample
 from usd3.commands.train import TrainOptions, train
-from usd3.config import Recipe
 from usd3.recipes import find_recipe, list_recipes
 
 __all__ = ["main"]
@@ -24,19 +24,36 @@ __all__ = ["main"]
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand: its options, what it does, and what its words without dashes mean."""
+    """A subcommand: its options, what it does, and what its words without dashes mean.
+
+    They are recipes where it has a `recipe`, the one it takes without any; else one word, the option `subject`.
+    """
 
     options: type[Any]
     run: Callable[..., Any]
     words: str
     example: str
     subject: str = "model"
+    recipe: str | None = None
 
 
 COMMANDS = {
-    "train": Command(TrainOptions, train, "[RECIPE ...]", "usd3 train bach --model.dim 256 --training.steps 5000"),
+    "train": Command(
+        TrainOptions,
+        train,
+        "[RECIPE ...]",
+        "usd3 train bach --model.dim 256 --training.steps 5000",
+        recipe="bach",
+    ),
     "sample": Command(SampleOptions, sample, "MODEL", "usd3 sample runs/bach --prompt test --prefix 32 --animate true"),
     "evaluate": Command(EvaluateOptions, run_evaluation, "MODEL", "usd3 evaluate runs/bach --limit 100"),
+    "compare": Command(
+        CompareOptions,
+        compare,
+        "[RECIPE ...]",
+        'usd3 compare bach-small --methods "usd3 star:usd3-star+discrete runs/bach" --training.minutes 10',
+        recipe="bach-small",
+    ),
     "info": Command(InfoOptions, info, "[RECIPE or FOLDER]", "usd3 info bach", subject="what"),
     "bench": Command(
         BenchOptions,
@@ -88,22 +105,16 @@ def _run(name: str, arguments: list[str]) -> None:
     parser = ArgumentParser(
         prog=f"usd3 {name}",
         usage=f"usd3 {name} {command.words} [--option value ...]",
-        description=_description(name),
+        description=_description(name, whole=True),
         epilog=f"Example: {command.example}",
         exit_on_error=False,
         allow_abbrev=False,
     )
-    if name == "train":
+    if command.recipe is not None:
         parser.add_argument("--config", action=ActionConfigFile, help="a recipe, the same as a word without dashes")
     parser.add_class_arguments(command.options)
-    if name == "train":
-        resumed = _value(options, "--resume")
-        if resumed and words:
-            raise ValueError(f"{' '.join(words)}: expected no recipe, as a run that is resumed has its own")
-        words = words or ["bach"]
-        files = [_resumed(resumed)] if resumed else [find_recipe(word) for word in words]
-        made = _made(parser, [part for file in files for part in ("--config", str(file))] + options, command.options)
-        train(made, Recipe(**{field.name: getattr(made, field.name) for field in fields(Recipe)}), words)
+    if command.recipe is not None:
+        _run_on_recipes(command, parser, words, options)
         return
     if len(words) > 1:
         raise ValueError(f"{words[1]!r} is one word too many: expected {command.words}")
@@ -111,6 +122,21 @@ def _run(name: str, arguments: list[str]) -> None:
     if command.subject == "model" and not made.model:
         raise ValueError("model is missing: expected the folder of a run or of a saved model")
     command.run(made)
+
+
+def _run_on_recipes(command: Command, parser: ArgumentParser, words: list[str], options: list[str]) -> None:
+    """Run a command whose words are recipes: one after the other, and then the options."""
+
+    def read(names: Sequence[str]) -> Any:
+        files = [_resumed(resumed)] if resumed else [find_recipe(name) for name in names]
+        return _made(parser, [part for file in files for part in ("--config", str(file))] + options, command.options)
+
+    resumed = _value(options, "--resume") if command.options is TrainOptions else None
+    if resumed and words:
+        raise ValueError(f"{' '.join(words)}: expected no recipe, as a run that is resumed has its own")
+    words = words or [str(command.recipe)]
+    made = read(words)
+    command.run(made, words, *([read] if command.options is CompareOptions else []))
 
 
 def _made(parser: ArgumentParser, arguments: list[str], kind: type[Any]) -> Any:
@@ -152,10 +178,12 @@ def _overview() -> str:
     )
 
 
-def _description(name: str) -> str:
-    """The first line of the options' docstring."""
-    first = (COMMANDS[name].options.__doc__ or "").strip().partition("\n")[0]
-    return f"{first} Recipes: {', '.join(list_recipes())}." if name == "train" else first
+def _description(name: str, whole: bool = False) -> str:
+    """The first line of the options' docstring, or all of it before the options."""
+    text = (COMMANDS[name].options.__doc__ or "").strip()
+    first = " ".join(text.partition("Args:")[0].split()) if whole else text.partition("\n")[0]
+    listed = COMMANDS[name].recipe is not None and (whole or name == "train")
+    return f"{first} Recipes: {', '.join(list_recipes())}." if listed else first
 
 
 _EXPECTED = (ArgumentError, ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError)

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -269,6 +269,9 @@ class TrainingConfig:
 
     Args:
         steps: optimiser steps.
+        minutes: end after so many minutes of training, where `steps` are not done before; null: no limit. Compilation
+            and the capture of a CUDA graph do not count. How many steps these are differs from run to run. For one
+            process.
         batch_size: objects of one step, over all devices.
         accumulate: parts into which a device splits its share of a batch, one after the other, to save memory.
         objective: of the method "usd3": "usd3", "usd3*", "vlb" or "ce".
@@ -281,8 +284,8 @@ class TrainingConfig:
         lr: peak learning rate.
         betas: decay rates of the optimiser's averages.
         weight_decay: of the matrices; biases and offsets have none.
-        warmup: steps over which the learning rate rises from 0; at most a quarter of all steps.
-        decay: after it: "constant", "cosine" or "linear" to 0 at the last step, or "halve" every `halve_every` steps.
+        warmup: steps over which the learning rate rises from 0; at most a quarter of all steps, or of `minutes`.
+        decay: after it: "constant", "cosine" or "linear" to 0 at the end, or "halve" every `halve_every` steps.
         halve_every: see `decay`.
         clip: largest norm of the gradient; null: no clipping.
         ema: decay of the moving average of the weights, ramped up as (1 + n) / (10 + n); 0: no average.
@@ -305,6 +308,7 @@ class TrainingConfig:
     """
 
     steps: int = 20_000
+    minutes: float | None = None
     batch_size: int = 64
     accumulate: int = 1
     objective: Literal["usd3", "usd3*", "vlb", "ce"] = "usd3"
@@ -342,6 +346,8 @@ class TrainingConfig:
             as_count(getattr(self, name), f"training.{name}", 1)
         for name in ("prefix", "warmup", "validate_every"):
             as_count(getattr(self, name), f"training.{name}", 0)
+        if self.minutes is not None:
+            as_number(self.minutes, "training.minutes", 0)
         if self.clip is not None:
             as_number(self.clip, "training.clip", 0)
         as_number(self.lr, "training.lr", 0)
@@ -366,11 +372,11 @@ class TrainingConfig:
         }
         return [setting for setting, hinders in found.items() if hinders]
 
-    def learning_rate(self, step: int) -> float:
-        """The learning rate at a step, as a part of the peak."""
+    def learning_rate(self, step: int, spent: float = 0.0) -> float:
+        """The learning rate at a step, as a part of the peak; `spent` is the part of `minutes` that is behind us."""
         warmup = min(self.warmup, self.steps // 4)
-        rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
-        done = max(0.0, step - warmup) / max(1, self.steps - warmup)
+        rise = min(1.0, max((step + 1) / warmup, 4 * spent)) if warmup else 1.0
+        done = max(max(0.0, step - warmup) / max(1, self.steps - warmup), spent)
         fall = {
             "constant": 1.0,
             "cosine": 0.5 + 0.5 * math.cos(math.pi * min(1.0, done)),
@@ -399,3 +405,8 @@ class Recipe:
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     seed: int = 0
+
+    @property
+    def recipe(self) -> "Recipe":
+        """The recipe alone, without the options that a command adds to it."""
+        return Recipe(**{part.name: getattr(self, part.name) for part in fields(Recipe)})

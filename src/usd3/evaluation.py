@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from usd3.metrics import (
 from usd3.pipeline import Pipeline
 from usd3.samplers import Corrector, Step
 
-__all__ = ["Evaluation", "EvaluationSettings", "HeldOut", "continue_held_out", "evaluate"]
+__all__ = ["Evaluation", "EvaluationSettings", "HeldOut", "continue_held_out", "evaluate", "evaluate_baselines"]
 
 _LARGEST_N = 3  # of the n-grams
 _FEW = 10  # objects; a ratio of fewer is in the results, but not shown
@@ -81,16 +81,21 @@ class HeldOut:
     @classmethod
     def of(cls, pipeline: Pipeline, dataset: Dataset, settings: EvaluationSettings) -> "HeldOut":
         """The first `limit` held-out objects that have 3 elements or more after the prefix."""
-        shape, test = tuple(dataset.shape), dataset.test
+        shape = tuple(dataset.shape)
         require(shape == tuple(pipeline.config.shape), "shape of the data", shape, f"{tuple(pipeline.config.shape)}")
         prefix = pipeline.config.prefix if settings.prefix is None else settings.prefix
-        length = torch.Size(shape).numel()
+        return cls.after(prefix, dataset, settings.limit)
+
+    @classmethod
+    def after(cls, prefix: int, dataset: Dataset, limit: int | None = None) -> "HeldOut":
+        """The same, without a model."""
+        test, length = dataset.test, torch.Size(dataset.shape).numel()
         as_count(prefix, "prefix", 0, max(0, length - _LARGEST_N))
         real = torch.ones(len(test), length, dtype=torch.bool) if test.pad is None else ~test.pad.flatten(1)
         rows = (real[:, prefix:].sum(1) >= _LARGEST_N).nonzero().squeeze(1)
         enough = f"held-out objects with {_LARGEST_N} elements or more after the prefix of {prefix}"
         require(len(rows) > 0, "test", f"{len(test)} objects", enough)
-        skipped, rows = len(test) - len(rows), rows[: settings.limit]
+        skipped, rows = len(test) - len(rows), rows[:limit]
         pad = None if test.pad is None else test.pad[rows]
         return cls(dataset.decoded(test.tokens[rows].long()), pad, prefix, skipped)
 
@@ -178,9 +183,9 @@ def evaluate(
     truth, generated = held_out.truth.flatten(1), generated.flatten(2)
     pad = None if held_out.pad is None else held_out.pad.flatten(1)
     skip = 0 if settings.include_prefix else prefix
-    measure = partial(evaluate_continuations, truth=truth, skip=skip, pad=pad)
+    row = evaluate_continuations(generated, truth=truth, skip=skip, pad=pad)
     used = asdict(settings) | {"prefix": prefix}
-    found = Evaluation(used, len(truth), held_out.skipped, {"model": measure(generated)})
+    found = Evaluation(used, len(truth), held_out.skipped, {"model": row})
     if settings.bound_samples:
         given = held_out.given.flatten()
         free = ~given.expand(truth.shape) if pad is None else ~(given | pad)
@@ -194,16 +199,27 @@ def evaluate(
         )
         found.bits_per_element["model (upper bound)"] = float(nats.sum() / free.sum() / math.log(2))
     if settings.baselines:
-        runs = len(generated)
-        chains = _chain_runs(_chain(dataset, 0), truth, prefix, pad, runs, settings.seed)
-        found.rows["Markov chain"] = measure(chains)
-        if len(truth) > runs:
-            found.rows["another held-out object"] = measure(_other_objects(truth, prefix, pad, runs))
-        found.rows["the truth itself"] = measure(truth[None])
-        found.bits_per_element["Markov chain"] = _chain_bits(_chain(dataset, 0.01), truth, prefix, pad)
+        scale = evaluate_baselines(dataset, held_out, replace(settings, runs=len(generated)))
+        found.rows |= scale.rows
+        found.bits_per_element |= scale.bits_per_element
     if prefix:
         found.parroting = _parroting(generated, truth, pad, dataset, prefix, skip)
     return found
+
+
+def evaluate_baselines(dataset: Dataset, held_out: HeldOut, settings: EvaluationSettings) -> Evaluation:
+    """What shows the scale: a Markov chain, the continuations of other held-out objects, and the truth."""
+    truth, prefix, runs = held_out.truth.flatten(1), held_out.prefix, settings.runs
+    pad = None if held_out.pad is None else held_out.pad.flatten(1)
+    skip = 0 if settings.include_prefix else prefix
+    measure = partial(evaluate_continuations, truth=truth, skip=skip, pad=pad)
+    chains = _chain_runs(_chain(dataset, 0), truth, prefix, pad, runs, settings.seed)
+    rows = {"Markov chain": measure(chains)}
+    if len(truth) > runs:
+        rows["another held-out object"] = measure(_other_objects(truth, prefix, pad, runs))
+    rows["the truth itself"] = measure(truth[None])
+    bits = {"Markov chain": _chain_bits(_chain(dataset, 0.01), truth, prefix, pad)}
+    return Evaluation(asdict(settings) | {"prefix": prefix}, len(truth), held_out.skipped, rows, bits)
 
 
 def _chain(dataset: Dataset, smoothing: float) -> MarkovChain:

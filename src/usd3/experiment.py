@@ -18,17 +18,18 @@ from usd3._checks import require
 from usd3._files import write_whole
 from usd3._processes import is_main
 from usd3._random import seed_of
-from usd3.callbacks import Ema, StopOnSignal
+from usd3.callbacks import Ema, StopOnSignal, StopOnTime
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoints, require_whole
 from usd3.config import Recipe, TrainingConfig
 from usd3.data import Dataset
 from usd3.noise import Marginal
 from usd3.pictures import loss_plot
+from usd3.pictures.losses import run_logs
 from usd3.pipeline import Pipeline, PipelineConfig
 from usd3.progress import TrainingProgress
 from usd3.train import SequenceData, Training
 
-__all__ = ["fit", "new_folder", "pipeline_for"]
+__all__ = ["default_prefix", "fit", "new_folder", "pipeline_for"]
 
 
 def new_folder(root: Path | str, name: str) -> Path:
@@ -60,7 +61,7 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
         music=dataset.music,
         decode=None if dataset.decode is None else dataset.decode.tolist(),
         marginal=marginal,
-        prefix=_prefix(recipe.training, torch.Size(dataset.shape).numel()),
+        prefix=default_prefix(recipe.training, torch.Size(dataset.shape).numel()),
         precision=recipe.training.precision,
         steps=recipe.training.steps,
     )
@@ -68,7 +69,7 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
     return Pipeline(config, objective=recipe.training.objective)
 
 
-def _prefix(config: TrainingConfig, length: int) -> int:
+def default_prefix(config: TrainingConfig, length: int) -> int:
     """Elements given by default when the model is used."""
     return config.prefix if config.given == "prefix" else min(config.prefix, length // 2)
 
@@ -82,12 +83,14 @@ def fit(
 ) -> Pipeline:
     """Train the recipe's model in a folder of its own; with `resume`, go on from its newest whole checkpoint.
 
-    Ctrl-C and SIGTERM end the run after the current step with a checkpoint, and then raise KeyboardInterrupt.
-    `callbacks` are Lightning's, besides our own.
+    A run ends after its `steps`, or its `minutes`. Ctrl-C and SIGTERM end it after the current step with a checkpoint,
+    and then raise KeyboardInterrupt. `callbacks` are Lightning's, besides our own.
     """
     folder, main = Path(folder), is_main()
     possible = recipe.training.accelerator != "gpu" or torch.cuda.is_available()
     require(possible, "training.accelerator", "gpu", "cpu or auto, as torch sees no GPU")
+    alone = recipe.training.minutes is None or _world(recipe.training) == 1
+    require(alone, "training.minutes", recipe.training.minutes, "null with several processes, or training.devices 1")
     if resume:
         _require_same(recipe, folder)
     elif main:
@@ -109,7 +112,7 @@ def fit(
         trainer.fit(module, data, ckpt_path=start, weights_only=True)
     if trainer.is_global_zero:
         _plot(folder)
-    if trainer.global_step < recipe.training.steps:
+    if trainer.global_step < recipe.training.steps and not module.clock.over:
         raise KeyboardInterrupt(f"stopped at step {trainer.global_step}")
     return Pipeline.from_pretrained(folder, device="cpu", trust_code=True)
 
@@ -148,7 +151,7 @@ def _newest_whole(folder: Path) -> Path | None:
 def _trainer(config: TrainingConfig, folder: Path, pipeline: PipelineConfig, further: list[pl.Callback]) -> pl.Trainer:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     table, ema = CSVLogger(folder, name="logs", flush_logs_every_n_steps=1), Ema(config.ema)
-    callbacks = [ema, Checkpoints(folder, config, ema, pipeline), StopOnSignal(), *further]
+    callbacks = [ema, StopOnTime(), Checkpoints(folder, config, ema, pipeline), StopOnSignal(), *further]
     return pl.Trainer(
         default_root_dir=folder,
         max_steps=config.steps,
@@ -179,18 +182,22 @@ def _devices(config: TrainingConfig) -> Any:
     return 1 if config.devices == "auto" and on_cpu else config.devices
 
 
+def _world(config: TrainingConfig) -> int:
+    """How many processes train."""
+    devices = _devices(config)
+    return int(config.nodes * (torch.cuda.device_count() if devices == "auto" else devices))
+
+
 def _strategy(config: TrainingConfig) -> Any:
     """Lightning's by its name; "fsdp" is the sharding of torch's `fully_shard`, which also works on CPUs."""
     if config.strategy != "fsdp":
         return config.strategy
-    devices = _devices(config)
-    world = config.nodes * (torch.cuda.device_count() if devices == "auto" else devices)
-    return ModelParallelStrategy(world, tensor_parallel_size=1, save_distributed_checkpoint=False)
+    return ModelParallelStrategy(_world(config), tensor_parallel_size=1, save_distributed_checkpoint=False)
 
 
 def _plot(folder: Path) -> None:
     """The loss plot; a run is not lost for want of a picture."""
-    logs = sorted(folder.glob("logs/version_*/metrics.csv"), key=lambda path: int(path.parent.name.split("_")[1]))
+    logs = run_logs(folder)
     if logs:
         with suppress(ValueError):
             loss_plot(logs, folder / "loss.png")

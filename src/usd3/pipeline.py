@@ -30,7 +30,10 @@ _LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # how many logits a batch may h
 
 @dataclass
 class PipelineConfig:
-    """What `config.json` says: the categories, the diffusion, the method, the network and the data they are for."""
+    """What `config.json` says: the categories, the diffusion, the method, the network and the data they are for.
+
+    `steps` and `minutes` say how long it was trained.
+    """
 
     num_classes: int
     shape: list[int]
@@ -44,6 +47,7 @@ class PipelineConfig:
     prefix: int = 32
     precision: Literal["fp32", "bf16"] = "fp32"
     steps: int = 0
+    minutes: float | None = None
     usd3_version: str = __version__
 
     @classmethod

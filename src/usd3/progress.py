@@ -87,7 +87,10 @@ class TrainingProgress(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Move the bar."""
         if self._advance is not None:
-            self._advance(trainer.global_step, "  ".join(f"{k} {v:.3f}" for k, v in _shown(module.latest).items()))
+            notes = [f"{k} {v:.3f}" for k, v in _shown(module.latest).items()]
+            if module.config.minutes is not None:
+                notes.append(f"{module.clock.minutes:.1f} of {module.config.minutes:g} min")
+            self._advance(trainer.global_step, "  ".join(notes))
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Close the bar."""

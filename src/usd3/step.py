@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from usd3._checks import require
 
-__all__ = ["Batch", "GraphMode", "WholeStep"]
+__all__ = ["SETTLED", "Batch", "GraphMode", "WholeStep"]
 
 Batch = dict[str, Tensor]
 GraphMode = Literal["auto", "always", "never"]
 
 _WARM_UP = 3  # plain steps before the capture: they compile, choose kernels, and make the optimiser's state
+SETTLED = _WARM_UP + 1  # steps after which nothing is compiled or captured any more
 _failed: list[Any] = []  # torch's allocators may still ask a graph whose capture failed
 
 

@@ -21,6 +21,7 @@ from usd3._checks import require
 from usd3._random import seed_draws, seed_of
 from usd3.batches import Batches, home_of, transposer
 from usd3.callbacks import Ema
+from usd3.clock import Clock
 from usd3.conditioning import draw_given
 from usd3.config import NETS, TrainingConfig
 from usd3.data import Dataset
@@ -78,6 +79,7 @@ class Training(pl.LightningModule):
         super().__init__()
         self.model, self.method, self.config, self.seed = model, method, config, seed
         self._loss = compiled(self._eager_loss, config.compile_mode) if config.compile else self._eager_loss
+        self.clock = Clock(config.minutes)
         self._whole: WholeStep | None = None
         self._ema: Ema | None = None
         self._recent: list[Tensor] = []
@@ -111,7 +113,7 @@ class Training(pl.LightningModule):
         for group, wanted in zip(optimizer.param_groups, self._groups()):
             group["weight_decay"], group["betas"] = wanted["weight_decay"], self.config.betas
             group["initial_lr"] = self.config.lr
-            group["lr"] = self.config.lr * self.config.learning_rate(self.global_step)
+            group["lr"] = self.config.lr * self._learning_rate(self.global_step)
             group |= {"fused": self._fused, "foreach": None, "capturable": False}
         for weight, state in optimizer.state.items():  # a fused optimiser counts its steps on the device
             state["step"] = state["step"].to(weight.device if self._fused else "cpu")
@@ -189,7 +191,7 @@ class Training(pl.LightningModule):
             )
         self.latest = {"loss": loss, "bits_per_element": bits}
         rate = self.trainer.optimizers[0].param_groups[0]["lr"]
-        rows = {"train/loss": loss, "train/bits_per_element": bits, "train/lr": rate}
+        rows = {"train/loss": loss, "train/bits_per_element": bits, "train/lr": rate, "minutes": self.clock.minutes}
         for logger in self.loggers:
             logger.log_metrics(rows, self.global_step)
 
@@ -212,8 +214,9 @@ class Training(pl.LightningModule):
         nats, elements = self.trainer.strategy.reduce(self._bound, reduce_op="sum").tolist()
         bits = nats / max(1.0, elements) / math.log(2)
         self.latest["val_bits_per_element"] = bits
+        rows = {"val/bits_per_element": bits, "minutes": self.clock.minutes}
         for logger in self.loggers:
-            logger.log_metrics({"val/bits_per_element": bits}, self.global_step)
+            logger.log_metrics(rows, self.global_step)
 
     def configure_model(self) -> None:
         """Under fsdp, shard each layer and then the rest over the processes."""
@@ -235,8 +238,19 @@ class Training(pl.LightningModule):
         config = self.config
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
         optimizer = kind(self._groups(), lr=config.lr, betas=config.betas, fused=self._fused)
-        scheduler = LambdaLR(optimizer, config.learning_rate)
+        scheduler = LambdaLR(optimizer, self._learning_rate)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _learning_rate(self, step: int) -> float:
+        return self.config.learning_rate(step, self.clock.spent)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add how long the run has trained."""
+        checkpoint["minutes"] = self.clock.minutes
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """The run has the rest of its minutes."""
+        self.clock.start(checkpoint.get("minutes", 0.0))
 
     def _groups(self) -> list[dict[str, Any]]:
         weights = [p for p in self.model.parameters() if p.requires_grad]

@@ -4,7 +4,7 @@ from pixels import has, pixels
 
 from usd3.pictures import loss_plot
 from usd3.pictures._common import GENERATED
-from usd3.pictures.losses import VALIDATION, _column, _read, _smooth
+from usd3.pictures.losses import VALIDATION, _smooth, column, read_log
 
 HEADER = "epoch,step,train/loss,train/bits_per_element,val/bits_per_element\n"
 LOGS = {
@@ -38,9 +38,9 @@ def test_a_resumed_run(tmp_path):
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     parts = [tmp_path / "first", str(tmp_path / "second"), tmp_path / "empty"]
-    log = _read(parts)
-    np.testing.assert_array_equal(_column(log, "train/bits_per_element"), [[10, 5], [20, 4], [30, 3], [40, 2]])
-    np.testing.assert_array_equal(_column(log, "val/bits_per_element"), [[20, 4.5], [40, 2.5]])
+    log = read_log(parts)
+    np.testing.assert_array_equal(column(log, "train/bits_per_element"), [[10, 5], [20, 4], [30, 3], [40, 2]])
+    np.testing.assert_array_equal(column(log, "val/bits_per_element"), [[20, 4.5], [40, 2.5]])
     loss_plot(parts, tmp_path / "parts.png")
     loss_plot(str(tmp_path / "whole"), tmp_path / "whole.png")
     np.testing.assert_array_equal(pixels(tmp_path / "parts.png"), pixels(tmp_path / "whole.png"))

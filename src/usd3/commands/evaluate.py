@@ -1,8 +1,10 @@
 """usd3 evaluate: measure a trained model on held-out data."""
 
 import json
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,14 +59,16 @@ def run_evaluation(options: EvaluateOptions) -> None:
     pipeline = Pipeline.from_pretrained(options.model, trust_code=options.trust_code, device=options.device)
     dataset = _data(options, pipeline.config.data).load()
     settings = EvaluationSettings(**{name: getattr(options, name) for name in EvaluationSettings.__dataclass_fields__})
-    held_out = HeldOut.of(pipeline, dataset, settings)
+    held_out, seconds = HeldOut.of(pipeline, dataset, settings), None
     if options.samples is not None:
         generated = _samples(Path(options.samples), pipeline.config.num_classes)
     else:
         num = len(held_out.truth)
         batches = -(-num // (options.batch_size or pipeline.batch_size(num)))
+        began = time.monotonic()
         with counted("sampling", options.runs * options.steps * batches) as count:
             generated = continue_held_out(pipeline, held_out, settings, options.corrector.build(), count)
+        seconds = time.monotonic() - began
         if options.save_samples is not None and is_main():
             with written_whole(options.save_samples) as file:
                 np.savez_compressed(file, tokens=generated.numpy())
@@ -73,10 +77,22 @@ def run_evaluation(options: EvaluateOptions) -> None:
         print(f"{found.objects} held-out objects, first {held_out.prefix} elements given", end="")
         print(f"; {found.skipped} left out, as they end too soon after that" if found.skipped else "")
         print(found.as_text())
-        about = {"model": options.model, "data": dataset.name, "torch": torch.__version__, "usd3": __version__}
+        about: dict[str, Any] = {
+            "model": options.model,
+            "data": dataset.name,
+            "torch": torch.__version__,
+            "usd3": __version__,
+        }
+        about |= {"trained": _trained(pipeline), "sampling_seconds": seconds}
         out = Path(options.out) if options.out is not None else _new_file(Path(options.model))
         write_whole(out, json.dumps(about | found.as_dict(), indent=2, allow_nan=False) + "\n")
         print(f"\nwritten to {out}")
+
+
+def _trained(pipeline: Pipeline) -> dict[str, float | None]:
+    """How large the network is and how long it was trained."""
+    size = sum(weight.numel() for weight in pipeline.model.parameters())
+    return {"parameters": size, "steps": pipeline.config.steps, "minutes": pipeline.config.minutes}
 
 
 def _data(options: EvaluateOptions, data: DataConfig) -> DataConfig:

@@ -31,8 +31,9 @@ class TrainOptions(Recipe):
     progress: bool = True
 
 
-def train(options: TrainOptions, recipe: Recipe, names: list[str]) -> None:
-    """Train; prints where the run is."""
+def train(options: TrainOptions, names: list[str]) -> None:
+    """Train; prints where the run is. `names` are those of the recipes."""
+    recipe = options.recipe
     if options.resume is not None:
         require(options.run is None, "run", options.run, "null where resume is given")
         folder = Path(options.resume)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from usd3._checks import require
 from usd3.pictures._common import GENERATED, INK, SOFT_INK, new_figure, save, style
 
-__all__ = ["loss_plot"]
+__all__ = ["column", "loss_plot", "read_log", "run_logs"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -26,8 +26,8 @@ def loss_plot(metrics_csv: Path | str | Sequence[Path | str], path: Path | str) 
     The columns are "train/bits_per_element", drawn raw and smoothed, and "val/bits_per_element"; cells may be empty.
     Several files are the parts of one run, in order: where a run was resumed, the later part counts.
     """
-    log = _read([metrics_csv] if isinstance(metrics_csv, str | os.PathLike) else metrics_csv)
-    train, val = _column(log, "train/bits_per_element"), _column(log, "val/bits_per_element")
+    log = read_log([metrics_csv] if isinstance(metrics_csv, str | os.PathLike) else metrics_csv)
+    train, val = column(log, "train/bits_per_element"), column(log, "val/bits_per_element")
     found = len(train) + len(val) > 0
     require(found, "metrics_csv", metrics_csv, "numbers under train/bits_per_element or val/bits_per_element")
     smooth = _smooth(train[:, 1])
@@ -50,7 +50,12 @@ def loss_plot(metrics_csv: Path | str | Sequence[Path | str], path: Path | str) 
     save(figure, path)
 
 
-def _read(parts: Sequence[Path | str]) -> list[dict[str, str]]:
+def run_logs(folder: Path) -> list[Path]:
+    """The logs of a run, in the order in which its parts were trained."""
+    return sorted(folder.glob("logs/version_*/metrics.csv"), key=lambda path: int(path.parent.name.split("_")[1]))
+
+
+def read_log(parts: Sequence[Path | str]) -> list[dict[str, str]]:
     """The rows of all parts; those of a later part replace the ones at or after its first step."""
     log: list[dict[str, str]] = []
     for part in parts:
@@ -61,9 +66,9 @@ def _read(parts: Sequence[Path | str]) -> list[dict[str, str]]:
     return log
 
 
-def _column(log: list[dict[str, str]], name: str) -> Floats:
-    """(rows, 2): the steps and the finite values of a column."""
-    pairs = [(float(row["step"]), float(row[name])) for row in log if row.get(name)]
+def column(log: list[dict[str, str]], name: str, against: str = "step") -> Floats:
+    """(rows, 2): the steps, or the numbers of another column, and the finite values of a column."""
+    pairs = [(float(row[against]), float(row[name])) for row in log if row.get(name) and row.get(against)]
     table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     return table[np.isfinite(table).all(1)]
 

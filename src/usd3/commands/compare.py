@@ -1,0 +1,297 @@
+"""usd3 compare: several methods under one budget, with the same measures."""
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml  # type: ignore[import-untyped]
+
+from usd3._checks import as_count, require
+from usd3._files import write_whole
+from usd3.baselines import METHODS
+from usd3.commands.jobs import Job, run_jobs
+from usd3.comparison import csv_table, latex_table, read_references, read_row, require_comparable, text_table
+from usd3.config import DataConfig, Recipe, TrainingConfig
+from usd3.data import Dataset
+from usd3.evaluation import EvaluationSettings, HeldOut, evaluate_baselines
+from usd3.experiment import default_prefix, new_folder
+from usd3.pictures import metrics_plot, training_plot
+from usd3.pipeline import PipelineConfig
+from usd3.recipes import list_recipes
+
+__all__ = ["CompareOptions", "compare"]
+
+_MARK = "comparison.json"  # says that a folder is one of a comparison
+
+
+@dataclass
+class CompareOptions(Recipe):
+    """Train several methods under one budget, measure all in the same way, and write one table.
+
+    The words are recipes for all methods. The options of `usd3 train` hold for all of them too and come last; the
+    budget is --training.steps, --training.minutes, or both. The same command with the same --out goes on where it
+    stopped.
+
+    Args:
+        methods: words, each either recipes joined by +, as in "usd3+discrete", or the folder of a trained model, which
+            is only measured; with a name before a colon, if wanted: "star:usd3-star+discrete". null: all methods.
+        out: folder of all runs and results, new or that of an earlier comparison; null: a new one below runs/.
+        jobs: methods to train or measure side by side; they share the device.
+        evaluation: what to measure, as `usd3 evaluate` does.
+        device: "cpu" or "cuda", to measure on; null: a GPU where there is one.
+        trust_code: allow classes of your own of trained models to be imported.
+    """
+
+    methods: str | None = None
+    out: str | None = None
+    jobs: int = 1
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    device: str | None = None
+    trust_code: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method: a recipe to train, or the folder of a trained model."""
+
+    label: str
+    source: str
+    recipe: Recipe | None
+    trained: Path | None = None
+
+    def folder(self, out: Path) -> Path:
+        """Where its model is."""
+        return out / self.label if self.trained is None else self.trained
+
+
+def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequence[str]], CompareOptions]) -> None:
+    """Train, measure, write the results and print the table; `read` makes options of the names of recipes."""
+    as_count(options.jobs, "jobs", 1)
+    out = _known(options.out)
+    entries = _entries(_methods(options.methods), base, read)
+    if out is not None:
+        for entry in entries:
+            _require_unchanged(entry, entry.folder(out))
+    data = _data(entries[0])
+    dataset = data.load()
+    prefix = _shared_prefix(entries, dataset, options.evaluation.prefix)
+    settings = replace(options.evaluation, prefix=prefix)
+    HeldOut.after(prefix, dataset, settings.limit)  # refuses what cannot be measured before anything is trained
+    out = new_folder("runs", "compare") if out is None else out
+    write_whole(out / _MARK, json.dumps(_about(entries, settings), indent=2) + "\n")
+    try:
+        failed = run_jobs("training", [job for e in entries for job in _training(e, out)], options.jobs)
+        entries = [entry for entry in entries if entry.label not in failed]
+        failed |= _measure(entries, out, options, settings)
+        references = _references(data, dataset, settings, out) if settings.baselines and entries else {}
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"(the same command with --out {out} goes on)") from None
+    _write([entry for entry in entries if entry.label not in failed], references, out)
+    if failed:
+        reasons = "; ".join(f"{label}: {reason}" for label, reason in failed.items())
+        raise ChildProcessError(f"{len(failed)} of the methods failed: {reasons}")
+
+
+# ---- what is compared ---------------------------------------------------------------------------------------------
+
+
+def _methods(words: str | None) -> list[str]:
+    """The words; all methods that have a recipe of their name."""
+    chosen = [name for name in METHODS if name in list_recipes()] if words is None else shlex.split(words)
+    require(bool(chosen), "methods", words, "recipes joined by +, or folders of trained models")
+    return chosen
+
+
+def _entries(words: Sequence[str], base: Sequence[str], read: Callable[[Sequence[str]], CompareOptions]) -> list[Entry]:
+    entries = [_entry(word, base, read) for word in words]
+    labels = [entry.label for entry in entries]
+    for label in labels:
+        fits = re.fullmatch(r"[\w+*-][\w.+*-]*", label) is not None
+        require(fits, "methods", label, "a name of letters, digits and . + * - _")
+        require(labels.count(label) == 1, "methods", label, "names that differ, as in a:usd3 b:usd3")
+    return entries
+
+
+def _entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], CompareOptions]) -> Entry:
+    name, colon, source = word.partition(":")
+    name, source = (name, source) if colon else ("", word)
+    trained = Path(os.path.abspath(source))
+    if (trained / "config.json").is_file():
+        return Entry(name or trained.name, source, None, trained)
+    parts = source.split("+")
+    recipe = read([*base, *parts]).recipe
+    if recipe.data.path is not None:
+        recipe.data.path = os.path.abspath(recipe.data.path)
+    return Entry(name or "+".join(Path(part).stem for part in parts), source, recipe)
+
+
+def _config(folder: Path) -> PipelineConfig:
+    try:
+        return PipelineConfig.from_dict(json.loads((folder / "config.json").read_text()))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{folder / 'config.json'}: {error}") from None
+
+
+def _data(entry: Entry) -> DataConfig:
+    return entry.recipe.data if entry.recipe is not None else _config(entry.folder(Path())).data
+
+
+def _shared_prefix(entries: Sequence[Entry], dataset: Dataset, wanted: int | None) -> int:
+    """The prefix to measure with; refuses methods that do not share it, their data and their split."""
+    length = torch.Size(dataset.shape).numel()
+
+    def prefix(entry: Entry) -> int:
+        if wanted is not None:
+            return wanted
+        own = entry.recipe
+        return _config(entry.folder(Path())).prefix if own is None else default_prefix(own.training, length)
+
+    require_comparable({entry.label: (_data(entry), prefix(entry)) for entry in entries})
+    return prefix(entries[0])
+
+
+def _known(name: str | None) -> Path | None:
+    """The folder of the results: new, empty, or that of a comparison."""
+    if name is None:
+        return None
+    out = Path(name)
+    free = not out.exists() or (out.is_dir() and (not any(out.iterdir()) or (out / _MARK).is_file()))
+    require(free, "out", out, "a folder that is new, empty, or that of a comparison")
+    return out
+
+
+def _about(entries: Sequence[Entry], settings: EvaluationSettings) -> dict[str, Any]:
+    return {"methods": {entry.label: entry.source for entry in entries}, "evaluation": asdict(settings)}
+
+
+# ---- training -----------------------------------------------------------------------------------------------------
+
+
+def _plain(recipe: Recipe) -> Any:
+    """As a recipe is read from its file."""
+    return yaml.safe_load(yaml.safe_dump(asdict(recipe), sort_keys=False))
+
+
+def _require_unchanged(entry: Entry, folder: Path) -> None:
+    """A run that was begun goes on as it began, or the methods would not have the same budget."""
+    file = folder / "recipe.yaml"
+    if entry.recipe is None or not file.is_file():
+        return
+    before, now = yaml.safe_load(file.read_text()), _plain(entry.recipe)
+    require(now.pop("seed") == before["seed"], f"seed of {entry.label}", entry.recipe.seed, f"that of {file}")
+    for part, values in now.items():
+        for name, value in values.items():
+            kept = before.get(part, {}).get(name, value)
+            what = f"{part}.{name} of {entry.label}"
+            require(value == kept, what, value, f"{kept}, as in {file}; or another --out")
+
+
+def _training(entry: Entry, out: Path) -> list[Job]:
+    """What is still to be trained."""
+    folder = entry.folder(out)
+    if entry.recipe is None or _is_finished(folder, entry.recipe.training):
+        return []
+    if (folder / "recipe.yaml").is_file():
+        arguments = ["train", "--resume", str(folder)]
+    else:
+        file = out / f"{entry.label}.yaml"
+        write_whole(file, yaml.safe_dump(_plain(entry.recipe), sort_keys=False))
+        arguments = ["train", str(file), "--run", str(folder)]
+    return [Job(entry.label, arguments, out / f"{entry.label}.log")]
+
+
+def _is_finished(folder: Path, training: TrainingConfig) -> bool:
+    """Whether a run has done its steps, or its minutes are over."""
+    if not (folder / "config.json").is_file():
+        return False
+    config = _config(folder)
+    over = training.minutes is not None and (config.minutes or 0.0) >= training.minutes
+    return over or config.steps >= training.steps
+
+
+# ---- measuring ----------------------------------------------------------------------------------------------------
+
+
+def _measure(
+    entries: Sequence[Entry], out: Path, options: CompareOptions, settings: EvaluationSettings
+) -> dict[str, str]:
+    """Measure what was not measured so already; by label, why those that failed did."""
+    settings = replace(settings, baselines=False)  # they do not depend on the method, and are measured once
+    todo = [entry for entry in entries if not _is_measured(entry, out, settings)]
+    failed = run_jobs("measuring", [_measuring(entry, out, options, settings) for entry in todo], options.jobs)
+    for entry in todo:
+        if entry.label not in failed:
+            os.replace(_new(entry, out), _found(entry, out))
+    return failed
+
+
+def _found(entry: Entry, out: Path) -> Path:
+    return out / entry.label / "comparison.json"
+
+
+def _new(entry: Entry, out: Path) -> Path:
+    return out / entry.label / "comparison-new.json"
+
+
+def _is_measured(entry: Entry, out: Path, settings: EvaluationSettings) -> bool:
+    """Whether there are results of these weights with these settings."""
+    file, weights = _found(entry, out), entry.folder(out) / "model.safetensors"
+    if not file.is_file() or file.stat().st_mtime < weights.stat().st_mtime:
+        return False
+    found = json.loads(file.read_text())
+    return bool(found["settings"] == asdict(settings) and found["model"] == os.path.abspath(entry.folder(out)))
+
+
+def _measuring(entry: Entry, out: Path, options: CompareOptions, settings: EvaluationSettings) -> Job:
+    trusted = options.trust_code or entry.recipe is not None  # the recipe is the caller's own
+    values = asdict(settings) | {"device": options.device, "trust_code": trusted}
+    _new(entry, out).unlink(missing_ok=True)
+    arguments = ["evaluate", os.path.abspath(entry.folder(out)), "--out", str(_new(entry, out))]
+    arguments += [
+        f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items()
+    ]
+    return Job(entry.label, arguments, out / f"{entry.label}.log")
+
+
+def _references(data: DataConfig, dataset: Dataset, settings: EvaluationSettings, out: Path) -> dict[str, Any]:
+    """The Markov chain, other objects and the truth, measured once for all methods."""
+    file, about = out / "references.json", {"data": asdict(data)}
+    if file.is_file():
+        kept: dict[str, Any] = json.loads(file.read_text())
+        if kept["settings"] == asdict(settings) and kept["data"] == about["data"]:
+            return kept
+    held_out = HeldOut.after(int(settings.prefix or 0), dataset, settings.limit)
+    found = about | evaluate_baselines(dataset, held_out, settings).as_dict()
+    write_whole(file, json.dumps(found, indent=2, allow_nan=False) + "\n")
+    return found
+
+
+# ---- results ------------------------------------------------------------------------------------------------------
+
+
+def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> None:
+    """The tables and pictures of what was measured."""
+    if not entries:
+        return
+    found = {entry.label: json.loads(_found(entry, out).read_text()) for entry in entries}
+    rows = [read_row(label, results) for label, results in found.items()]
+    scale = read_references(references) if references else []
+    about = next(iter(found.values()))
+    used = about["settings"]
+    head = f"{about['data']}: {about['objects']} held-out objects, first {used['prefix']} elements given, "
+    head += f"{used['runs']} continuations of each in {used['steps']} steps, seed {used['seed']}"
+    text = f"{head}\n\n{text_table(rows, scale)}"
+    write_whole(out / "table.txt", text)
+    write_whole(out / "table.csv", csv_table(rows, scale))
+    write_whole(out / "table.tex", latex_table(rows, scale))
+    metrics_plot(rows, out / "metrics.png", scale)
+    files = ["table.txt", "table.csv", "table.tex", "metrics.png"]
+    if training_plot({entry.label: entry.folder(out) for entry in entries}, out / "training.png"):
+        files.append("training.png")
+    print(f"{text}\n{', '.join(files)} in {out}")

@@ -1,0 +1,105 @@
+"""Commands of our own in processes of their own, some side by side."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["Job", "run_jobs"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command `usd3 ...`; what it prints is added to a file."""
+
+    label: str
+    arguments: Sequence[str]
+    log: Path
+
+
+def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
+    """Run all, `at_once` side by side. By label, why those that failed did; the others go on.
+
+    An interruption is passed on to the jobs that run, once, and waited for: a training then saves its step.
+    """
+    waiting, failed = list(jobs), dict[str, str]()
+    running: dict[str, tuple[Job, subprocess.Popen[bytes]]] = {}
+    with _terminated_as_interrupted():
+        try:
+            while waiting or running:
+                started = [waiting.pop(0) for _ in range(min(len(waiting), at_once - len(running)))]
+                running |= {job.label: (job, _start(job, at_once)) for job in started}
+                ended = [label for label, (_, process) in running.items() if process.poll() is not None]
+                for job, process in map(running.pop, ended):
+                    if process.returncode:
+                        failed[job.label] = f"{_last_line(job.log)} ({job.log})"
+                        _say(f"{title} {job.label} failed: {failed[job.label]}")
+                if started or ended:
+                    done = len(jobs) - len(waiting) - len(running)
+                    _say(f"{title} {done}/{len(jobs)}  {', '.join(running)}".rstrip())
+                time.sleep(0.05)
+        except BaseException:
+            _end([process for _, process in running.values()])
+            raise
+    return failed
+
+
+def _start(job: Job, at_once: int) -> "subprocess.Popen[bytes]":
+    """In a session of its own, so that Ctrl-C reaches it through us alone; threads are shared out among the jobs."""
+    threads = str(max(1, torch.get_num_threads() // at_once))
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with open(job.log, "ab") as log:
+        log.write(f"$ usd3 {shlex.join(job.arguments)}\n".encode())
+        log.flush()
+        return subprocess.Popen(
+            [sys.executable, "-m", "usd3", *job.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={"OMP_NUM_THREADS": threads} | os.environ,
+            start_new_session=True,
+        )
+
+
+def _end(processes: Iterable["subprocess.Popen[bytes]"]) -> None:
+    processes = list(processes)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.wait()
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Inside, SIGTERM raises KeyboardInterrupt, so that the jobs are ended too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "it printed nothing"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

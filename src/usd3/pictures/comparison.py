@@ -1,0 +1,119 @@
+"""Methods beside each other: their metrics, and how they learnt."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from usd3._checks import require
+from usd3.comparison import METRICS, Row, marks
+from usd3.pictures._common import GENERATED, GIVEN, INK, SOFT_INK, new_figure, save, style
+from usd3.pictures.losses import Floats, column, read_log, run_logs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["BEST", "OTHERS", "SECOND", "held_out_curves", "metrics_plot", "training_plot"]
+
+OTHERS, BEST, SECOND = "#9AA5B1", GENERATED, GIVEN
+REFERENCES: dict[str, Literal["--", ":"]] = {"Markov chain": "--", "another held-out object": ":"}
+LINES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#1F2933")
+ORDER = (
+    *(f"{n}g_hellinger" for n in (1, 2, 3)),
+    "edit_diversity",
+    *(f"{n}g_outliers" for n in (1, 2, 3)),
+    "bits_per_element",
+)
+
+
+def metrics_plot(rows: Sequence[Row], path: Path | str, references: Sequence[Row] = ()) -> None:
+    """One panel for each metric: a dot with its spread for each method, the best two in colour.
+
+    Grey lines are the `references` that are no methods, a Markov chain and other held-out objects.
+    """
+    require(len(rows) > 0, "rows", rows, "at least one method")
+    known = [key for key in ORDER if any(math.isfinite(row.mean(key)) for row in rows)]
+    columns = min(4, len(known))
+    lines = -(-len(known) // columns)
+    longest = max(len(row.label) for row in rows)
+    figure = new_figure(2.6 * columns + 0.085 * longest + 0.4, lines * (0.85 + 0.27 * len(rows)) + 0.5)
+    panels = figure.subplots(lines, columns, sharey=True, squeeze=False).flatten()
+    for axes, key in zip(panels, known):
+        _panel(axes, rows, key, references)
+    for axes in panels[len(known) :]:
+        axes.set_visible(False)
+    shown = [name for name in REFERENCES if any(row.label == name for row in references)]
+    _explain(figure, any(any(marks(rows, key)) for key in known), shown)
+    save(figure, path)
+
+
+def _panel(axes: "Axes", rows: Sequence[Row], key: str, references: Sequence[Row]) -> None:
+    style(axes)
+    for row in references:
+        if row.label in REFERENCES and math.isfinite(row.mean(key)):
+            axes.axvline(row.mean(key), color=OTHERS, linewidth=1.2, linestyle=REFERENCES[row.label], zorder=1)
+    for i, (row, mark) in enumerate(zip(rows, marks(rows, key))):
+        if math.isfinite(row.mean(key)):
+            mean, std = row.metrics[key]
+            spread = std if math.isfinite(std) else 0.0
+            colour = (OTHERS, BEST, SECOND)[mark]
+            axes.errorbar(mean, i, xerr=spread, fmt="o", color=colour, markersize=7 if mark else 5, capsize=3, zorder=2)
+    metric = METRICS[key]
+    axes.set_title(f"{metric.title} ↓" if metric.lower_is_better else metric.title, color=INK, fontsize=10)
+    axes.set_yticks(range(len(rows)), [row.label for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.margins(x=0.12)
+    axes.locator_params(axis="x", nbins=4)
+
+
+def _explain(figure: "Figure", ranked: bool, references: Sequence[str]) -> None:
+    from matplotlib.lines import Line2D
+
+    dots = {"best": BEST, "second best": SECOND} if ranked else {}
+    handles = [Line2D([], [], color=colour, marker="o", linestyle="", label=name) for name, colour in dots.items()]
+    handles += [Line2D([], [], color=OTHERS, linestyle=REFERENCES[name], label=name) for name in references]
+    if handles:
+        looks = {"frameon": False, "fontsize": 9, "labelcolor": INK, "ncols": len(handles)}
+        figure.legend(handles=handles, loc="outside upper center", **looks)
+
+
+def training_plot(runs: Mapping[str, Path], path: Path | str) -> bool:
+    """Held-out bits per element of all runs, against the minutes of training. False where no log has any."""
+    unit, curves = held_out_curves(runs)
+    if not curves:
+        return False
+    figure = new_figure(8 + 0.085 * max(map(len, curves)), max(4.0, 1 + 0.22 * len(curves)))
+    axes = figure.subplots()
+    style(axes)
+    looks = itertools.product(("-", "--", ":", "-."), LINES)
+    for (label, curve), (line, colour) in zip(curves.items(), looks):
+        axes.plot(*curve.T, color=colour, linestyle=line, linewidth=1.6, marker="o", markersize=3.5, label=label)
+    top = max(float(np.median(curve[:, 1])) for curve in curves.values())
+    low = min(float(curve[:, 1].min()) for curve in curves.values())
+    highest = max(float(curve[:, 1].max()) for curve in curves.values())
+    if highest - low > 4 * (top - low) > 0:  # the first values are far above the rest: leave the top of them out
+        axes.set_ylim(low - 0.1 * (top - low), low + 2.5 * (top - low))
+    axes.set_xlabel(unit, color=SOFT_INK)
+    axes.set_ylabel("held-out bits per element, at most", color=SOFT_INK)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=9, labelcolor=INK)
+    save(figure, path)
+    return True
+
+
+def held_out_curves(runs: Mapping[str, Path]) -> tuple[str, dict[str, Floats]]:
+    """The unit of time, and for each run whose log has held-out bits (rows, 2), time and bits.
+
+    Time is in minutes, or in steps if one of the logs does not have the minutes.
+    """
+    logs = {label: read_log(run_logs(folder)) for label, folder in runs.items()}
+    by_step, by_minute = (
+        {label: curve for label, log in logs.items() if len(curve := column(log, "val/bits_per_element", against))}
+        for against in ("step", "minutes")
+    )
+    if all(len(by_minute.get(label, ())) == len(curve) for label, curve in by_step.items()):
+        return "minutes of training", by_minute
+    return "training steps", by_step

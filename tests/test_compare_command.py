@@ -1,0 +1,243 @@
+"""`usd3 compare` as a user calls it, on sequences that count up modulo 5."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import yaml
+from runs import tiny_recipe
+
+from usd3.baselines import METHODS
+from usd3.cli import main
+from usd3.commands import compare, jobs
+from usd3.config import Recipe
+from usd3.experiment import fit
+from usd3.recipes import find_recipe, list_recipes
+
+MEASURED = ["--evaluation.steps", "3", "--evaluation.runs", "2", "--evaluation.bound_samples", "2"]
+METHOD_WORDS = "usd3+discrete late:usd3+continuous"
+
+
+class Stopped(Exception):
+    pass
+
+
+class StopAtFive(pl.Callback):
+    def on_train_batch_start(self, trainer, *_):
+        if trainer.global_step == 5:
+            raise Stopped
+
+
+def command(folder: Path, *further: str, methods: str = METHOD_WORDS) -> list[str]:
+    return ["compare", str(folder / "base.yaml"), "--methods", methods, *MEASURED, *further]
+
+
+def usd3_discrete(recipe: Recipe) -> Recipe:
+    for part, values in yaml.safe_load(find_recipe("discrete").read_text()).items():
+        for name, value in values.items():
+            setattr(getattr(recipe, part), name, value)
+    return recipe
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A whole comparison of two methods, of which the first had been interrupted."""
+    folder = tmp_path_factory.mktemp("compare")
+    (folder / "base.yaml").write_text(yaml.safe_dump(asdict(tiny_recipe(folder))))
+    out = folder / "out"
+    with pytest.raises(Stopped):
+        fit(usd3_discrete(tiny_recipe(folder)), out / "usd3+discrete", progress=False, callbacks=[StopAtFive()])
+    (out / "comparison.json").write_text("{}")
+    printed, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(errors):
+        assert main(command(folder, "--out", str(out), "--jobs", "2")) == 0, errors.getvalue()
+    return folder, SimpleNamespace(stdout=printed.getvalue(), stderr=errors.getvalue())
+
+
+def test_both_are_trained_measured_and_in_every_table(done):
+    folder, found = done
+    out = folder / "out"
+    assert "training 0/2  usd3+discrete, late" in found.stderr
+    assert found.stderr.splitlines()[-1] == "measuring 2/2"
+    text = (out / "table.txt").read_text()
+    assert text in found.stdout
+    for word in ("usd3+discrete", "late", "Markov chain", "another held-out object", "the truth itself", "**"):
+        assert word in text
+    assert "10 held-out objects, first 2 elements given, 2 continuations of each in 3 steps, seed 0" in text
+    assert r"\begin{tabular}" in (out / "table.tex").read_text()
+    with open(out / "table.csv") as file:
+        table = {row["label"]: row for row in csv.DictReader(file)}
+    for name in ("usd3+discrete", "late"):
+        assert (table[name]["steps"], table[name]["sampling_steps"]) == ("8", "3")
+        assert float(table[name]["bits_per_element_mean"]) > 0
+        assert int(table[name]["parameters"]) > 1000
+        config = json.loads((out / name / "config.json").read_text())
+        assert config["diffusion"]["num_steps"] == (1000 if name == "usd3+discrete" else None)
+        assert float(table[name]["minutes"]) == pytest.approx(config["minutes"], rel=1e-6)
+    assert table["late"]["1g_hellinger_mean"] != table["usd3+discrete"]["1g_hellinger_mean"]
+    for picture in ("metrics.png", "training.png"):
+        assert (out / picture).stat().st_size > 10_000
+
+
+def test_an_interrupted_run_was_resumed(done):
+    out = done[0] / "out"
+    assert "train --resume" in (out / "usd3+discrete.log").read_text()
+    assert len(list((out / "usd3+discrete" / "logs").iterdir())) == 2
+    assert "--run" in (out / "late.log").read_text()
+
+
+def test_a_repeated_command_does_nothing_anew(done, monkeypatch, capsys):
+    folder, found = done
+    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(compare, "evaluate_baselines", None)
+    assert main(command(folder, "--out", str(folder / "out"))) == 0
+    assert capsys.readouterr().out == found.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "changed", "expected"),
+    [
+        (["--evaluation.seed", "1"], None, ["usd3+discrete", "late"]),
+        ([], "late", ["late"]),
+    ],
+    ids=["other settings", "new weights"],
+)
+def test_what_is_out_of_date_is_measured_again(done, monkeypatch, options, changed, expected):
+    folder, _ = done
+    asked = {}
+
+    def failing(title, todo, at_once):
+        asked[title] = [job.label for job in todo]
+        return dict.fromkeys(asked[title], "not run")
+
+    monkeypatch.setattr(compare, "run_jobs", failing)
+    monkeypatch.setattr(compare, "_references", lambda *_: {})
+    monkeypatch.setattr(compare, "_write", lambda *_: None)
+    if changed:
+        weights = folder / "out" / changed / "model.safetensors"
+        before = weights.stat()
+        os.utime(weights, (before.st_atime + 1e6, before.st_mtime + 1e6))
+    assert main(command(folder, "--out", str(folder / "out"), *options)) == 1
+    if changed:
+        os.utime(weights, (before.st_atime, before.st_mtime))
+    assert asked == {"training": [], "measuring": expected}
+
+
+def test_a_failure_is_reported_and_a_trained_model_is_taken(done, tmp_path, capsys):
+    folder, _ = done
+    (tmp_path / "wrong.yaml").write_text("diffusion: {noise: absorbing, schedule: loglinear}\n")
+    out = tmp_path / "out"
+    words = f"bad:{tmp_path / 'wrong.yaml'} taken:{folder / 'out' / 'late'}"
+    assert main(command(folder, "--out", str(out), "--evaluation.baselines", "false", methods=words)) == 1
+    captured = capsys.readouterr()
+    errors = captured.err.splitlines()
+    assert any(line.startswith("training bad failed:") and str(out / "bad.log") in line for line in errors)
+    assert errors[-1].startswith("usd3 compare: error: 1 of the methods failed: bad: ")
+    assert "which end at 0" in errors[-1]
+    assert "taken" in captured.out
+    assert "Markov chain" not in captured.out
+    with open(out / "table.csv") as file:
+        assert [row["label"] for row in csv.DictReader(file)] == ["taken"]
+    assert json.loads((out / "taken" / "comparison.json").read_text())["model"] == str(folder / "out" / "late")
+    assert not (out / "taken" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("methods", "options", "message"),
+    [
+        ("usd3 usd3", [], "methods = usd3: expected names that differ"),
+        ("a/b:usd3", [], "methods = a/b: expected a name of letters"),
+        ("..:usd3", [], "methods = ..: expected a name of letters"),
+        ("", [], "methods = : expected recipes"),
+        ("nope", [], "recipe = nope: expected"),
+        ("usd3 other.yaml", [], "data.seed of other = 3: expected 0, as usd3 has"),
+        ("usd3 given.yaml", [], "prefix of given = 5: expected 2, as usd3 has"),
+        ("usd3", ["--jobs", "0"], "jobs = 0"),
+        ("usd3", ["--evaluation.steps", "0"], "steps"),
+        ("usd3", ["--evaluation.prefix", "8"], "prefix = 8: expected an integer 0..5"),
+        ("usd3", ["--out", "full"], "out = full: expected a folder that is new, empty"),
+        ("usd3", ["--training.minutes", "0"], "training.minutes"),
+        ("usd3", ["--resume", "full"], "--resume"),
+    ],
+)
+def test_wrong_commands_end_in_one_line_before_any_work(done, tmp_path, monkeypatch, capsys, methods, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.yaml").write_text("data: {seed: 3}\n")
+    (tmp_path / "given.yaml").write_text("training: {given: prefix, prefix: 5}\n")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").touch()
+    before = sorted(tmp_path.rglob("*"))
+    assert main(command(done[0], *options, methods=methods)) != 0
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_that_was_begun_keeps_its_budget(done, capsys):
+    folder, _ = done
+    for options, message in (
+        (["--training.steps", "9"], "training.steps of usd3+discrete = 9: expected 8, as in"),
+        (["--model.dim", "32"], "model.dim of usd3+discrete = 32: expected 16, as in"),
+        (["--seed", "1"], "seed of usd3+discrete = 1: expected that of"),
+    ):
+        assert main(command(folder, "--out", str(folder / "out"), *options)) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_without_methods_all_that_have_a_recipe_are_taken():
+    assert compare._methods(None) == [name for name in METHODS if name in list_recipes()]
+    assert "usd3" in compare._methods(None)
+
+
+def test_a_folder_with_the_name_of_a_recipe_is_no_trained_model(done, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "usd3").mkdir()
+    entry = compare._entry("usd3", ["base"], lambda names: compare.CompareOptions(seed=len(names)))
+    assert (entry.trained, entry.recipe.seed) == (None, 2)
+
+
+def test_an_interruption_ends_the_jobs(tmp_path, monkeypatch):
+    real, started = subprocess.Popen, []
+
+    def sleeping(arguments, **options):
+        started.append(real([sys.executable, "-c", "import time; time.sleep(60)"], **options))
+        return started[-1]
+
+    def interrupted(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs.subprocess, "Popen", sleeping)
+    monkeypatch.setattr(jobs.time, "sleep", interrupted)
+    todo = [jobs.Job(name, ["train"], tmp_path / f"{name}.log") for name in "abc"]
+    with pytest.raises(KeyboardInterrupt):
+        jobs.run_jobs("training", todo, 2)
+    assert [process.poll() for process in started] == [-15, -15]
+    assert not (tmp_path / "c.log").exists()
+
+
+def test_finished_is_by_steps_or_by_minutes(tmp_path):
+    recipe = tiny_recipe(tmp_path, steps=10, minutes=3.0)
+    for steps, minutes, expected in ((10, 1.0, True), (9, 3.0, True), (9, 2.9, False), (9, None, False)):
+        config = {"num_classes": 5, "shape": [8], "steps": steps, "minutes": minutes}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert compare._is_finished(tmp_path, recipe.training) == expected
+    assert not compare._is_finished(tmp_path / "nothing", recipe.training)
+
+
+def test_the_references_are_kept_for_the_same_data_and_settings(done, monkeypatch):
+    folder, _ = done
+    kept = json.loads((folder / "out" / "references.json").read_text())
+    assert np.isclose(kept["rows"]["the truth itself"]["3g_hellinger"]["mean"], 0)
+    assert kept["data"]["path"] == str(folder / "data.npz")
+    assert "model" not in kept["rows"]
