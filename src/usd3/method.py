@@ -19,7 +19,7 @@ from torch import Tensor
 
 from usd3._checks import Checks, require, require_type
 from usd3._model import Denoiser
-from usd3.belief import Level
+from usd3.belief import FINITE, Level
 from usd3.diffusion import Diffusion
 from usd3.objectives import LossOutput, Objective, resolve
 from usd3.process import Times, total
@@ -62,19 +62,22 @@ class Noised:
     def finished(self, terms: Tensor, logits: Tensor | None = None, vlb: Tensor | None = None) -> LossOutput:
         """The loss of these terms, with what the log shows: the VLB and the cross entropy.
 
-        They are computed from `logits` of p(x_0 | x_t), without gradient, unless `vlb`, per element, is there.
+        They are computed from `logits` of p(x_0 | x_t), unless `vlb`, per element, is there. Without logits the terms
+        are taken for the VLB.
         """
-        with torch.no_grad():
-            if logits is not None:
-                found = self.diffusion._terms(logits.detach(), self.x_t, self.x_0, self.time, None, self.checks)
-                shown = (found.vlb if vlb is None else vlb.detach()), found.ce
-            else:
-                shown = ((terms if vlb is None else vlb).detach(), torch.full_like(terms, torch.nan))
-            bound, ce = (self.mean(term) for term in shown)
         loss = self.mean(terms)
-        self.checks.refuse("logits", loss.detach(), torch.isnan, "finite numbers")
+        with torch.no_grad():
+            bound, ce = (loss.detach(), torch.full_like(loss, torch.nan)) if logits is None else self.shown(logits)
+            bound = bound if vlb is None else self.mean(vlb.detach())
+        self.checks.refuse("logits", loss.detach(), torch.isnan, FINITE)
         self.checks.raise_first()
         return LossOutput(loss, self.diffusion.span * bound, ce)
+
+    def shown(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The VLB's term at this time and the cross entropy, means over objects, without gradient."""
+        d, nothing = self.diffusion, Checks(False)
+        out = d._weighted(logits.detach(), self.x_t, self.x_0, self.time, Objective(vlb=1), self.free, nothing)
+        return out.vlb / d.span, out.ce
 
     def weighed(self, objective: Objective) -> LossOutput:
         """The loss of `Diffusion.loss`: one of USD3's objectives, by the fused code."""

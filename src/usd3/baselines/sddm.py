@@ -121,6 +121,11 @@ class _Weighted(Noised):
         """The weighted sum over the elements of each object, the mean over objects."""
         return super().mean(self.weight.to(terms.dtype) * terms)
 
+    def shown(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of the VLB and the cross entropy."""
+        found = self.diffusion._terms(logits.detach(), self.x_t, self.x_0, self.time, None, self.checks)
+        return self.mean(found.vlb), self.mean(found.ce)
+
 
 class _At:
     """A network that is asked at elements (B, P) of each object; of the others it says nothing, logits 0."""
