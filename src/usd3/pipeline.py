@@ -171,6 +171,11 @@ class Pipeline:
 
         return self.decoded(in_batches(draw, num, self.batch_size(num) if batch_size is None else batch_size))
 
+    def num_moves(self, num_steps: int, sampler: str | None = None) -> int:
+        """Steps of the sampler for `num_steps`: some methods end with one more."""
+        times = self.method.grid(num_steps, self.method.samplers[0] if sampler is None else sampler)
+        return len(self.diffusion.grid(times)) - 1
+
     def denoiser(self, temperature: float = 1.0) -> Callable[..., Tensor]:
         """The network as the sampler calls it; on a GPU in bfloat16 where it was trained so."""
         return _Network(self.model, self.device, self.config.precision == "bf16", temperature)

@@ -6,7 +6,7 @@ import yaml
 
 from usd3.baselines import METHODS
 from usd3.config import DiffusionConfig, MethodConfig, ModelConfig
-from usd3.graphs import Replayed
+from usd3.graphs import Replayed, _waiting_is_an_error
 from usd3.recipes import find_recipe
 from usd3.step import WholeStep
 
@@ -43,11 +43,8 @@ def test_the_loss_does_not_wait_and_is_that_of_the_cpu(name):
     torch.testing.assert_close(found.loss.cpu(), on_cpu.loss, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found.vlb.cpu().double(), on_cpu.vlb.double(), rtol=1e-4, atol=1e-4)
     net.cuda()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with _waiting_is_an_error():
         method.loss(net, x_0, given=given).loss.backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -89,7 +89,7 @@ def sample(options: SampleOptions) -> None:
     frames: list[Tensor] = []
     whole = not (options.animate or str(options.out).endswith(".gif"))
     batches = -(-num // (options.batch_size or pipeline.batch_size(num)))
-    with counted("sampling", options.steps * batches) as count:
+    with counted("sampling", pipeline.num_moves(options.steps, options.sampler) * batches) as count:
 
         def watch(step: Step) -> None:
             count(step)
