@@ -1,5 +1,6 @@
 """What the documentation says runs and exists."""
 
+import inspect
 import re
 import runpy
 import shlex
@@ -13,6 +14,7 @@ from runs import tiny_recipe
 
 import usd3
 from usd3 import belief, cli, diffusion, mixture, noise, objectives, process, samplers, schedules, two_pass
+from usd3.baselines import METHODS
 from usd3.experiment import pipeline_for
 
 ROOT = Path(__file__).parent.parent
@@ -21,6 +23,7 @@ TRAINING = (ROOT / "docs" / "training.md").read_text()
 COMPARING = (ROOT / "docs" / "compare.md").read_text()
 EQUATIONS = (ROOT / "docs" / "equations.md").read_text()
 KERNELS = (ROOT / "docs" / "kernels.md").read_text()
+METHODS_PAGE = (ROOT / "docs" / "methods.md").read_text()
 MODULES = [usd3, belief, diffusion, mixture, noise, objectives, process, samplers, schedules, two_pass]
 
 
@@ -42,9 +45,23 @@ def test_the_code_of_the_readme_runs(block, tmp_path, monkeypatch):
     exec(compile(block, "README.md", "exec"), {})
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", KERNELS, re.DOTALL))
-def test_the_code_about_the_kernels_runs(block):
-    exec(compile(block, "docs/kernels.md", "exec"), {})
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", KERNELS + METHODS_PAGE, re.DOTALL))
+def test_the_code_about_kernels_and_methods_runs(block):
+    exec(compile(block, "docs", "exec"), {})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_options_of_a_method_are_those_of_its_page(name):
+    row = next(line for line in METHODS_PAGE.splitlines() if line.startswith(f"| {name} |"))
+    _, _, options, drawn, _ = (cell.strip() for cell in row.split("|"))
+    named = {word for word in re.findall(r"`([\w.]+)`", options) if "." not in word}
+    taken = set(inspect.signature(METHODS[name]).parameters) - {"diffusion", "objective"}
+    assert named == taken
+    kind = METHODS[name]
+    if "{" not in drawn:
+        words = re.sub(r"; a corrector", "", drawn).split(", ")
+        assert tuple(words) == kind.samplers
+        assert ("corrector" in drawn) is kind.corrects
 
 
 def test_the_first_example_learns_what_the_readme_says(capsys):
