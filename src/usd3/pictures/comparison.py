@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BEST", "OTHERS", "SECOND", "held_out_curves", "metrics_plot", "training_plot"]
 
+_FAR = 2.0  # times the middle method: what is farther away is named, not drawn
 OTHERS, BEST, SECOND = "#9AA5B1", GENERATED, GIVEN
 REFERENCES: dict[str, Literal["--", ":"]] = {"Markov chain": "--", "another held-out object": ":"}
 LINES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#1F2933")
@@ -56,9 +57,15 @@ def _panel(axes: "Axes", rows: Sequence[Row], key: str, references: Sequence[Row
     for row in references:
         if row.label in REFERENCES and math.isfinite(row.mean(key)):
             axes.axvline(row.mean(key), color=OTHERS, linewidth=1.2, linestyle=REFERENCES[row.label], zorder=1)
+    middle = float(np.median([row.mean(key) for row in rows if math.isfinite(row.mean(key))]))
     for i, (row, mark) in enumerate(zip(rows, marks(rows, key))):
-        if math.isfinite(row.mean(key)):
-            mean, std = row.metrics[key]
+        mean = row.mean(key)
+        if mean > _FAR * middle > 0:  # it would press the others together
+            axes.text(
+                0.98, i, f"{mean:.3g} →", transform=axes.get_yaxis_transform(), ha="right", va="center", color=INK
+            )
+        elif math.isfinite(mean):
+            std = row.metrics[key].std
             spread = std if math.isfinite(std) else 0.0
             colour = (OTHERS, BEST, SECOND)[mark]
             axes.errorbar(mean, i, xerr=spread, fmt="o", color=colour, markersize=7 if mark else 5, capsize=3, zorder=2)
@@ -90,13 +97,17 @@ def training_plot(runs: Mapping[str, Path], path: Path | str) -> bool:
     axes = figure.subplots()
     style(axes)
     looks = itertools.product(("-", "--", ":", "-."), LINES)
+    lowest = {label: float(curve[:, 1].min()) for label, curve in curves.items()}
+    far = {label for label, value in lowest.items() if value > _FAR * float(np.median(list(lowest.values())))}
     for (label, curve), (line, colour) in zip(curves.items(), looks):
-        axes.plot(*curve.T, color=colour, linestyle=line, linewidth=1.6, marker="o", markersize=3.5, label=label)
-    top = max(float(np.median(curve[:, 1])) for curve in curves.values())
-    low = min(float(curve[:, 1].min()) for curve in curves.values())
-    highest = max(float(curve[:, 1].max()) for curve in curves.values())
+        name = f"{label} (above {lowest[label]:.1f})" if label in far else label
+        axes.plot(*curve.T, color=colour, linestyle=line, linewidth=1.6, marker="o", markersize=3.5, label=name)
+    near = [curve[:, 1] for label, curve in curves.items() if label not in far]
+    low, top, highest = min(map(np.min, near)), max(map(np.median, near)), max(map(np.max, near))
     if highest - low > 4 * (top - low) > 0:  # the first values are far above the rest: leave the top of them out
-        axes.set_ylim(low - 0.1 * (top - low), low + 2.5 * (top - low))
+        highest = low + 2.5 * (top - low)
+    if far or highest < max(map(np.max, near)):
+        axes.set_ylim(low - 0.05 * (highest - low), highest + 0.05 * (highest - low))
     axes.set_xlabel(unit, color=SOFT_INK)
     axes.set_ylabel("held-out bits per element, at most", color=SOFT_INK)
     figure.legend(loc="outside right upper", frameon=False, fontsize=9, labelcolor=INK)
