@@ -12,16 +12,28 @@ from usd3.step import WholeStep
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
+VARIANTS = {  # beside every method as its recipe has it
+    "d3pm-joint": ("d3pm", {"posterior": "joint"}, {"hollow": False}),
+    "d3pm-stack": ("d3pm", {"transitions": "uniform"}, {}),
+    "tauldr-two_pass": ("tauldr", {"passes": "two_pass"}, {}),
+    "tauldr-one_pass_exact": ("tauldr", {"passes": "one_pass_exact"}, {}),
+    "sddm-masked": ("sddm", {}, {"net": "masked_transformer"}),
+    "sddm-positions": ("sddm", {"positions": 3}, {"net": "masked_transformer"}),
+    "sedd-project_only": ("sedd", {"condition": "project_only"}, {}),
+}
+EVERY = [*METHODS, *VARIANTS]
 SMALL = {"dim": 32, "depth": 1, "heads": 2, "mlp": 64, "time_dim": 16}
 
 
 def parts(name, validate=False):
+    name, options, model = VARIANTS.get(name, (name, {}, {}))
     own = yaml.safe_load(find_recipe(name).read_text())
     diffusion = DiffusionConfig(**own.get("diffusion", {})).build(5)
     diffusion.validate = validate
-    method = MethodConfig(**own.get("method", {})).build(diffusion)
+    found = own.get("method", {"name": name})
+    method = MethodConfig(name, found.get("options", {}) | options).build(diffusion)
     torch.manual_seed(0)
-    config = ModelConfig(**{**own.get("model", {}), **SMALL, "dropout": 0.0})
+    config = ModelConfig(**{**own.get("model", {}), **SMALL, "dropout": 0.0, **model})
     net = config.build(diffusion, (16,))
     for p in net.parameters():
         torch.nn.init.normal_(p, std=0.2)
@@ -33,7 +45,7 @@ def batch():
     return x_0, (torch.arange(16, device="cuda") < 4).expand(8, 16)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", EVERY)
 def test_the_loss_does_not_wait_and_is_that_of_the_cpu(name):
     method, net = parts(name)
     x_0, given = batch()
@@ -47,7 +59,7 @@ def test_the_loss_does_not_wait_and_is_that_of_the_cpu(name):
         method.loss(net, x_0, given=given).loss.backward()
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_step_is_captured(name):
     method, net = parts(name)
     x_0, given = batch()
@@ -64,7 +76,7 @@ def test_a_step_is_captured(name):
     assert torch.isfinite(value)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_replayed_sampler_draws_the_same(name, monkeypatch):
     method, net = parts(name, validate=True)
     x_0, given = batch()
