@@ -2,11 +2,15 @@
 
 import pytest
 import torch
+import yaml
 from conftest import D, K
 
 import usd3
 from usd3.baselines import METHODS, USD3, Method
-from usd3.config import MethodConfig
+from usd3.cli import main
+from usd3.config import DiffusionConfig, MethodConfig, ModelConfig, TrainingConfig
+from usd3.pipeline import Pipeline, PipelineConfig
+from usd3.train import Training
 
 
 def table(x, t):
@@ -33,7 +37,6 @@ def test_a_method_is_found_by_name_or_by_import_path():
     d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine())
     assert METHODS["usd3"] is USD3
     assert MethodConfig().build(d, "ce").objective == "ce"
-    assert MethodConfig(options={"objective": "vlb"}).build(d, "ce").objective == "vlb"
     assert isinstance(MethodConfig("usd3.method.USD3").build(d), USD3)
 
 
@@ -43,7 +46,8 @@ def test_a_method_is_found_by_name_or_by_import_path():
         (MethodConfig("nothing"), r"method.name = nothing: expected one of .*usd3.* or the import path of a class"),
         (MethodConfig("usd3.Diffusion"), "derived from usd3.method.Method"),
         (MethodConfig("usd3", {"colour": 1}), "method.options = {'colour': 1} for usd3: .*colour"),
-        (MethodConfig("usd3", {"objective": "best"}), "objective = best: expected one of"),
+        (MethodConfig("usd3", {"objective": "vlb"}), r"method.options = .*: expected no objective, which training.obj"),
+        (MethodConfig("usd3", sampler="best"), "method.sampler = best: expected one of exact, euler"),
     ],
 )
 def test_what_cannot_be_is_refused(config, message):
@@ -70,3 +74,68 @@ def test_a_method_says_what_it_needs():
         USD3(3)
     with pytest.raises(TypeError, match="abstract"):
         Method(continuous)
+
+
+def test_a_method_says_what_its_network_must_be():
+    for name, model, message in (
+        (
+            "sddm",
+            ModelConfig(hollow=False),
+            "model.net = transformer: expected hollow_transformer or",
+        ),
+        ("sedd", ModelConfig(), "model.hollow = True: expected false for sedd"),
+        ("rdm", ModelConfig(projection=True), "model.projection = True: expected false for rdm"),
+    ):
+        steps = 10 if name == "rdm" else None
+        with pytest.raises(ValueError, match=message):
+            Pipeline(
+                PipelineConfig(
+                    5,
+                    [8],
+                    DiffusionConfig(schedule="linear" if steps else "loglinear", num_steps=steps),
+                    MethodConfig(name),
+                    model,
+                )
+            )
+
+
+def test_the_sampler_of_a_recipe_comes_first():
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.LogLinear())
+    assert MethodConfig("sedd", sampler="euler").build(d).samplers == ("euler", "analytic")
+    assert METHODS["sedd"].samplers == ("analytic", "euler")
+
+
+@pytest.mark.parametrize("name", ["usd3", "sddm"])
+def test_a_temperature_divides_the_logits_of_the_full_belief(name):
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.LogLinear())
+    method = MethodConfig(name).build(d)
+
+    def cold(x, t):
+        return method.denoiser(table)(x, t) / 0.25
+
+    found = method.sample(table, (50, D), 8, generator=seeded(), temperature=0.25)
+    assert torch.equal(found, d.sample(cold, (50, D), 8, generator=seeded()))
+    with pytest.raises(ValueError, match=r"temperature = 0.5: expected 1 for SEDD"):
+        METHODS["sedd"](d).sample(table, (2, D), 8, temperature=0.5)
+
+
+def test_recipes_of_methods_leave_nothing_of_each_other(capsys):
+    for names, wanted in ((["tauldr", "usd3"], "usd3"), (["rdm", "ce"], "usd3"), (["rdm", "d3pm"], "d3pm")):
+        assert main(["train", "bach-small", *names, "--print_config"]) == 0
+        shown = yaml.safe_load(capsys.readouterr().out)["method"]
+        assert shown == {"name": wanted, "options": {}, "sampler": None}
+
+
+class Even(torch.nn.Module):
+    def forward(self, x, t):
+        return torch.zeros(*x.shape, K)
+
+
+@pytest.mark.parametrize("condition", ["clamp", "project_only"])
+def test_the_log_counts_the_elements_that_have_a_loss(condition):
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.LogLinear(), validate=False)
+    method = METHODS["sedd"](d, condition=condition)
+    module = Training(Even(), method, TrainingConfig(given="prefix", prefix=9))
+    torch.manual_seed(0)
+    loss, shown = module._eager_loss(torch.randint(K, (500, 12)), None)
+    torch.testing.assert_close(shown[0], loss / (3 if condition == "clamp" else 12), check_dtype=False)

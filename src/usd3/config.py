@@ -157,10 +157,12 @@ class MethodConfig:
         name: "usd3", one of its competitors (usd3 info lists them), or the import path of a class of your own, as in
             "mypackage.methods.MyMethod": a usd3.method.Method, made as MyMethod(diffusion, **options).
         options: arguments of the method, for example {"posterior": "joint"} for "d3pm".
+        sampler: which of its samplers is used by default, for example "euler" for "sddm"; null: its own choice.
     """
 
     name: str = "usd3"
     options: dict[str, Any] = field(default_factory=dict)
+    sampler: str | None = None
 
     @property
     def kind(self) -> type[Method]:
@@ -173,14 +175,21 @@ class MethodConfig:
         """The method on a diffusion; `objective` is that of USD3."""
         kind, options = self.kind, dict(self.options)
         if issubclass(kind, USD3):
-            options.setdefault("objective", objective)
+            twice = "objective" in options
+            require(not twice, "method.options", options, "no objective, which training.objective says")
+            options["objective"] = objective
         else:
             own = f"usd3, its default, as {self.name} has a loss of its own"
             require(objective == "usd3", "training.objective", objective, own)
         try:
-            return kind(diffusion, **options)
+            method = kind(diffusion, **options)
         except TypeError as error:
             raise ValueError(f"method.options = {self.options} for {self.name}: {error}") from None
+        if self.sampler is not None:
+            known, others = method.samplers, (name for name in method.samplers if name != self.sampler)
+            require(self.sampler in known, "method.sampler", self.sampler, f"one of {', '.join(known)} for {self.name}")
+            method.samplers = (self.sampler, *others)
+        return method
 
 
 @dataclass

@@ -39,7 +39,11 @@ __all__ = [
 
 
 def full_from_hollow(process: Process, logits: Tensor, x_t: Tensor, time: Tensor) -> Tensor:
-    """U1: logits of p(x_0 | x_t) from those of p(x_0 | the other elements)."""
+    """U1: logits of p(x_0 | x_t) from those of p(x_0 | the other elements); float32 or better.
+
+    The sum at x_t can be large: rounded to bfloat16 it would change 1 - f_x by some percent.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     shift = hollow_shift(process, x_t, time).to(logits.dtype)
     return logits.scatter_add(-1, x_t[..., None], shift[..., None])
 

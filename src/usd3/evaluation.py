@@ -45,6 +45,7 @@ class EvaluationSettings:
         baselines: compare with a Markov chain and with other held-out objects.
         bound_samples: times at which the likelihood bound is estimated; 0: no bound.
         temperature: divide the logits by this.
+        sampler: one of the method's; null: its own.
         seed: seed of all draws.
         batch_size: objects at once; null: chosen by memory.
     """
@@ -57,6 +58,7 @@ class EvaluationSettings:
     baselines: bool = True
     bound_samples: int = 64
     temperature: float = 1.0
+    sampler: str | None = None
     seed: int = 0
     batch_size: int | None = None
 
@@ -164,6 +166,7 @@ def continue_held_out(
             pad=held_out.pad,
             corrector=corrector,
             temperature=settings.temperature,
+            sampler=settings.sampler,
             seed=seed_of(settings.seed, run),
             batch_size=settings.batch_size,
             callback=callback,

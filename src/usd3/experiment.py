@@ -122,11 +122,11 @@ def _require_same(recipe: Recipe, folder: Path) -> None:
     file = folder / "recipe.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
-    before, now = yaml.safe_load(file.read_text()), asdict(recipe)
+    before, now, default = yaml.safe_load(file.read_text()), asdict(recipe), asdict(Recipe())
     before["data"]["path"] = now["data"]["path"]
     for part in ("data", "diffusion", "method", "model"):
         for name, value in now[part].items():
-            kept = before.get(part, {}).get(name, value)
+            kept = before.get(part, {}).get(name, default[part][name])
             require(value == kept, f"{part}.{name}", value, f"{kept}, as in {file}; start a new run to change it")
     require(recipe.seed == before["seed"], "seed", recipe.seed, f"{before['seed']}, as in {file}")
 

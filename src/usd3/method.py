@@ -17,10 +17,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from usd3._checks import Checks, require, require_type
+from usd3._checks import Checks, as_number, require, require_type
 from usd3._model import Denoiser
 from usd3.belief import FINITE, Level
 from usd3.diffusion import Diffusion
+from usd3.kernels import Projection
 from usd3.objectives import LossOutput, Objective, resolve
 from usd3.process import Times, total
 from usd3.samplers import SAMPLERS, Corrector, MakePredictor, Step, sample
@@ -59,19 +60,22 @@ class Noised:
         """Terms of elements (B, ...): the sum over the free ones of each object, the mean over objects."""
         return total(terms, self.free).mean()
 
-    def finished(self, terms: Tensor, logits: Tensor | None = None, vlb: Tensor | None = None) -> LossOutput:
+    def finished(self, terms: Tensor, logits: Tensor | None = None, ce: Tensor | None = None) -> LossOutput:
         """The loss of these terms, with what the log shows: the VLB and the cross entropy.
 
-        They are computed from `logits` of p(x_0 | x_t), unless `vlb`, per element, is there. Without logits the terms
-        are taken for the VLB.
+        They are computed from `logits` of p(x_0 | x_t). Without these the terms are taken for the VLB, and the cross
+        entropy is `ce`, per element, if it is known.
         """
         loss = self.mean(terms)
         with torch.no_grad():
-            bound, ce = (loss.detach(), torch.full_like(loss, torch.nan)) if logits is None else self.shown(logits)
-            bound = bound if vlb is None else self.mean(vlb.detach())
+            if logits is not None:
+                bound, entropy = self.shown(logits)
+            else:
+                bound = loss.detach()
+                entropy = torch.full_like(bound, torch.nan) if ce is None else self.mean(ce.detach())
         self.checks.refuse("logits", loss.detach(), torch.isnan, FINITE)
         self.checks.raise_first()
-        return LossOutput(loss, self.diffusion.span * bound, ce)
+        return LossOutput(loss, self.diffusion.span * bound, entropy)
 
     def shown(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """The VLB's term at this time and the cross entropy, means over objects, without gradient."""
@@ -91,13 +95,17 @@ class Method(ABC):
     """A loss and a sampler on one diffusion.
 
     `reads` says what it takes the network's output for (see `usd3.converters`); `time` which kind of time it needs;
-    `samplers` which it has, its own first; `corrects` whether MCMC corrector moves may come between its steps.
+    `samplers` which it has, its own first; `corrects` whether MCMC corrector moves may come between its steps;
+    `needs_hollow` whether its network must not see the element it speaks of; `fuses` whether its loss takes a
+    `Projection` without forming the logits.
     """
 
     reads: Literal["full", "hollow", "ratio"] = "full"
     time: ClassVar[Literal["discrete", "continuous", "either"]] = "either"
     samplers: tuple[str, ...] = tuple(SAMPLERS)
     corrects: ClassVar[bool] = True
+    needs_hollow: ClassVar[bool] = False
+    fuses: bool = False
 
     def __init__(self, diffusion: Diffusion):
         require_type(isinstance(diffusion, Diffusion), "diffusion", diffusion, "a usd3.Diffusion")
@@ -122,7 +130,11 @@ class Method(ABC):
         stratified: bool = False,
     ) -> LossOutput:
         """The training loss of clean objects, as `Diffusion.loss`."""
-        return self.loss_of(self.noised(model, x_0, t, given, pad, generator, stratified))
+        return self.loss_of(self.noised(model, x_0, t, self.given_in_training(given), pad, generator, stratified))
+
+    def given_in_training(self, given: Tensor | None) -> Tensor | None:
+        """Which elements stay clean in training and have no loss: those that are given."""
+        return given
 
     @abstractmethod
     def loss_of(self, batch: Noised) -> LossOutput:
@@ -176,15 +188,22 @@ class Method(ABC):
         sampler: str | None = None,
         device: torch.device | str | None = None,
         graph: bool = False,
+        temperature: float = 1.0,
     ) -> Tensor:
-        """Draw objects of `shape`, as `Diffusion.sample`; `sampler` is one of `samplers`, by default the first."""
+        """Draw objects of `shape`, as `Diffusion.sample`; `sampler` is one of `samplers`, by default the first.
+
+        `temperature` divides the logits of p(x_0 | x_t).
+        """
+        self.require_temperature(temperature)
+        denoise = self.denoiser(model)
+        denoise = denoise if temperature == 1 else _Tempered(denoise, temperature)
         name = self.samplers[0] if sampler is None else sampler
         require(name in self.samplers, "sampler", name, f"one of {', '.join(self.samplers)} for {type(self).__name__}")
         possible = self.corrects or corrector is None
         require(possible, "corrector", corrector, f"None for {type(self).__name__}, which has no place for one")
         return sample(
             self.diffusion,
-            self.denoiser(model),
+            denoise,
             shape,
             self.grid(num_steps, name),
             corrector,
@@ -197,6 +216,12 @@ class Method(ABC):
             device,
             graph,
         )
+
+    def require_temperature(self, temperature: float) -> None:
+        """Refuse a temperature where the network's output is no logits."""
+        as_number(temperature, "temperature", 0)
+        fits = temperature == 1 or self.reads != "ratio"
+        require(fits, "temperature", temperature, f"1 for {type(self).__name__}, whose outputs are no logits")
 
     def bound(
         self,
@@ -212,8 +237,21 @@ class Method(ABC):
         return d.bound(self.denoiser(model), x_0, num_samples, given=given, pad=pad, generator=generator)
 
 
+class _Tempered:
+    """A denoiser whose logits are divided by a temperature."""
+
+    def __init__(self, model: Callable[..., Any], temperature: float):
+        self._orig_mod, self.temperature = model, temperature
+
+    def __call__(self, x_t: Tensor, t: Tensor, **masks: Any) -> Tensor:
+        found: Tensor | Projection = self._orig_mod(x_t, t, **masks)
+        return (found.logits(x_t) if isinstance(found, Projection) else found) / self.temperature
+
+
 class USD3(Method):
     """The paper's own: one of its objectives, and the exact backward step."""
+
+    fuses = True
 
     def __init__(self, diffusion: Diffusion, objective: str | Objective = "usd3"):
         super().__init__(diffusion)

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from usd3._checks import as_count, as_number, require
+from usd3._checks import as_count, require
 from usd3._files import write_whole, written_whole
 from usd3._processes import gathered, rank_and_world
 from usd3._random import seed_of
@@ -20,6 +20,7 @@ from usd3._version import __version__
 from usd3.baselines import METHODS
 from usd3.config import NETS, DataConfig, DiffusionConfig, MethodConfig, ModelConfig
 from usd3.kernels import Projection
+from usd3.method import Method
 from usd3.nets import Hollow
 from usd3.samplers import Corrector, Step
 
@@ -65,9 +66,7 @@ class Pipeline:
         self.config = config
         self.diffusion = config.diffusion.build(config.num_classes, config.marginal)
         self.method = config.method.build(self.diffusion, objective)
-        plain = self.method.reads == "full" or not config.model.hollow
-        output = f"false for {config.method.name}, which reads the network's output in its own way"
-        require(plain, "model.hollow", True, output)
+        _require_fitting(self.method, config)
         self.model = (config.model.build(self.diffusion, config.shape) if model is None else model).eval()
 
     @property
@@ -139,9 +138,6 @@ class Pipeline:
         the batch size. `temperature` divides the logits: 1 draws from the model, less keeps
         closer to what it finds likely. `sampler` is one of the method's, by default its own.
         """
-        as_number(temperature, "temperature", 0)
-        fits = temperature == 1 or self.method.reads != "ratio"
-        require(fits, "temperature", temperature, f"1 for {self.config.method.name}, whose outputs are no logits")
         shape = tuple(self.config.shape)
         if tokens is not None:
             require(tuple(tokens.shape[1:]) == shape, "tokens.shape", tuple(tokens.shape), f"(N, *{shape})")
@@ -155,7 +151,7 @@ class Pipeline:
         def draw(rows: slice) -> Tensor:
             own = [None if part is None else part[rows].to(self.device) for part in (given, tokens, pad)]
             return self.method.sample(
-                self.denoiser(temperature),
+                self.denoiser(),
                 (rows.stop - rows.start, *shape),
                 num_steps,
                 corrector=corrector,
@@ -167,6 +163,7 @@ class Pipeline:
                 callback=callback,
                 device=self.device,
                 graph=ours,
+                temperature=temperature,
             ).cpu()
 
         return self.decoded(in_batches(draw, num, self.batch_size(num) if batch_size is None else batch_size))
@@ -176,9 +173,9 @@ class Pipeline:
         times = self.method.grid(num_steps, self.method.samplers[0] if sampler is None else sampler)
         return len(self.diffusion.grid(times)) - 1
 
-    def denoiser(self, temperature: float = 1.0) -> Callable[..., Tensor]:
+    def denoiser(self) -> Callable[..., Tensor]:
         """The network as the sampler calls it; on a GPU in bfloat16 where it was trained so."""
-        return _Network(self.model, self.device, self.config.precision == "bf16", temperature)
+        return _Network(self.model, self.device, self.config.precision == "bf16")
 
     def batch_size(self, num: int) -> int:
         """How many objects to try at once."""
@@ -221,18 +218,29 @@ class Pipeline:
         return tokens if self.config.decode is None else torch.tensor(self.config.decode).argsort()[tokens]
 
 
-class _Network:
-    """A network with a temperature, on a GPU in bfloat16 where `half` says so. `Denoiser` sees through it."""
+def _require_fitting(method: Method, config: PipelineConfig) -> None:
+    """Refuse a network that the method cannot use."""
+    name, model = config.method.name, config.model
+    output = f"false for {name}, which reads the network's output in its own way"
+    require(method.reads == "full" or not model.hollow, "model.hollow", True, output)
+    hollow = sorted(net for net, kind in NETS.items() if getattr(kind, "is_hollow", False))
+    blind = not method.needs_hollow or model.net not in NETS or model.net in hollow
+    unseen = f"{' or '.join(hollow)} for {name}, which learns nothing from a network that sees the element"
+    require(blind, "model.net", model.net, unseen)
+    require(method.fuses or not model.projection, "model.projection", True, f"false for {name}, which needs the logits")
 
-    def __init__(self, model: nn.Module, device: torch.device, half: bool, temperature: float):
-        self._orig_mod, self.temperature = model, temperature
+
+class _Network:
+    """A network, on a GPU in bfloat16 where `half` says so. `Denoiser` sees through it."""
+
+    def __init__(self, model: nn.Module, device: torch.device, half: bool):
+        self._orig_mod = model
         self.kind, self.half = device.type, half and device.type == "cuda"
 
     def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
         with torch.autocast(self.kind, torch.bfloat16, enabled=self.half, cache_enabled=False):  # as graphs need it
             found: Tensor | Projection = self._orig_mod(x_t, t, **masks)
-            logits = found.logits(x_t) if isinstance(found, Projection) else found
-        return logits if self.temperature == 1 else logits / self.temperature
+            return found.logits(x_t) if isinstance(found, Projection) else found
 
 
 def _device(name: str | None) -> torch.device:

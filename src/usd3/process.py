@@ -7,7 +7,7 @@ float64, shape (B, 1, ..., 1), and formed without cancellation. Time 0 is clean 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from usd3.mixture import Transition
 from usd3.noise import Noise
 from usd3.schedules import Schedule, Time
 
-__all__ = ["SMALLEST", "Process", "Times", "column", "constant", "flat", "free_elements", "total"]
+__all__ = ["SMALLEST", "Process", "Times", "column", "constant", "flat", "free_elements", "is_grid", "total"]
 
 Times = Sequence[float] | Tensor
 SMALLEST = 1e-12  # beta = decay / alpha_bar is taken at this alpha_bar or above: the losses are at their limit there
@@ -83,7 +83,7 @@ class Process:
     def grid(self, times: int | Times) -> list[float]:
         """A sampler's times in [0, 1], from a number of steps or a decreasing grid that ends at 0."""
         last = self.num_steps or 1
-        if not isinstance(times, int) and hasattr(times, "__len__"):
+        if is_grid(times):
             values = [float(v) for v in times]
         elif self.num_steps is None:  # rounded to the dtype in which a model sees them
             values = torch.linspace(1, 0, as_count(times, "num_steps", 1) + 1, dtype=torch.get_default_dtype()).tolist()
@@ -166,6 +166,11 @@ class Process:
         """f = softmax(logits) seen from x_t."""
         require_logits(logits, x_t, self.noise.num_classes, "logits")
         return predicted(logits, x_t, self.noise, self.level(time, x_t), checks)
+
+
+def is_grid(times: int | Times) -> TypeGuard[Times]:
+    """Whether these are times, and not how many."""
+    return not isinstance(times, int) and hasattr(times, "__len__")
 
 
 def constant(time: float, x: Tensor) -> Tensor:

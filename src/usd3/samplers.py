@@ -33,7 +33,18 @@ from usd3.graphs import Replayed
 from usd3.mixture import Jumps
 from usd3.process import Process, Times, column, constant, flat, free_elements
 
-__all__ = ["SAMPLERS", "Corrector", "MakePredictor", "Predictor", "Run", "Step", "likeliest", "network_time", "sample"]
+__all__ = [
+    "SAMPLERS",
+    "Corrector",
+    "MakePredictor",
+    "Predictor",
+    "Run",
+    "Step",
+    "leaping",
+    "likeliest",
+    "network_time",
+    "sample",
+]
 
 _WORTH = 8  # steps from which a CUDA graph pays
 _FIRST = 1e-6  # Gillespie starts where this much signal has survived: below it the chain is at its noise
@@ -306,10 +317,15 @@ def network_time(t: float, x: Tensor) -> Tensor:
     return torch.full(x.shape[:1], t, dtype=torch.get_default_dtype(), device=x.device)
 
 
-def _leaps(run: Run, grid: list[float], jumps: Callable[[Process, Tensor, Tensor, Tensor], Jumps]) -> Predictor:
-    """Jumps by rates at every step but the last, which draws from f."""
+def leaping(run: Run, grid: list[float], jumps: Callable[[Process, Tensor, Tensor, Tensor], Jumps]) -> Predictor:
+    """Jumps by the rates of its start at every step."""
     t, s = _steps(run, grid)
-    leap, last = run.moves(t, jumps(run.process, t, s, run.free)), exact(run, grid[-2:])
+    return run.moves(t, jumps(run.process, t, s, run.free))
+
+
+def _leaps(run: Run, grid: list[float], jumps: Callable[[Process, Tensor, Tensor, Tensor], Jumps]) -> Predictor:
+    """The same but for the last step, which draws from f."""
+    leap, last = leaping(run, grid, jumps), exact(run, grid[-2:])
     return lambda x, i: last(x, 0) if grid[i + 1] == 0 else leap(x, i)
 
 

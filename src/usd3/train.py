@@ -101,7 +101,7 @@ class Training(pl.LightningModule):
 
     def _eager_loss(self, x_0: Tensor, pad: Tensor | None) -> tuple[Tensor, Tensor]:
         """The loss, and what the log shows of it: the loss per free element, and the bound in bits per element."""
-        given = draw_given(self.config.given, x_0, self.config.prefix)
+        given = self.method.given_in_training(draw_given(self.config.given, x_0, self.config.prefix))
         out = self.method.loss(self.model, x_0, given=given, pad=pad, stratified=self.config.stratified)
         free = _count_free(x_0, given, pad).clamp(min=1) / len(x_0)
         return out.loss, torch.stack([out.loss.detach() / free, out.vlb / free / math.log(2)]).float()

@@ -61,7 +61,7 @@ class D3PM(Method):
         require(posterior in ("marginal", "joint"), "posterior", posterior, "marginal or joint")
         require(last in ("argmax", "draw"), "last", last, "argmax or draw")
         self.posterior, self.last, self.ce = posterior, last, as_number(ce, "ce", 0, closed=True)
-        self.reads = "hollow" if posterior == "joint" else "full"
+        self.reads, self.fuses = ("hollow", False) if posterior == "joint" else ("full", transitions is None)
         if isinstance(transitions, str):
             transitions = Transitions.named(transitions, diffusion, betas, width)
         else:
@@ -93,9 +93,8 @@ class D3PM(Method):
 
     def _full(self, f: Tensor, x_t: Tensor, time: Tensor) -> Tensor:
         """Logits of p(x_0 | x_t) from those of p(x_0 | the other elements), float32 or better."""
-        f = f.to(torch.promote_types(f.dtype, torch.float32))
         if self._stack is not None:
-            return self._stack.full_from_hollow(f, x_t, time)
+            return self._stack.full_from_hollow(f.to(torch.promote_types(f.dtype, torch.float32)), x_t, time)
         steps = self.diffusion.span
         return full_from_hollow(self.diffusion, f, x_t, (time.double() * steps).round() / steps)
 

@@ -27,8 +27,8 @@ class MDLM(Method):
 
     def loss_of(self, batch: Noised) -> LossOutput:
         """The weighted cross entropy; stratified times are recommended."""
-        noise, logits = self.diffusion.noise, batch.output()
-        ce = F.cross_entropy(data_logits(logits, noise).movedim(-1, 1), batch.x_0, reduction="none")
+        noise = self.diffusion.noise
+        ce = F.cross_entropy(data_logits(batch.output(), noise).movedim(-1, 1), batch.x_0, reduction="none")
         weight = self.diffusion.rate_weights(batch.time, batch.x_t).clean
-        terms = torch.where(noise.at(batch.x_t) > 0, weight * ce, 0.0).to(ce.dtype)
-        return batch.finished(terms, logits, vlb=terms)
+        ce = torch.where(noise.at(batch.x_t) > 0, ce, 0.0)
+        return batch.finished((weight * ce).to(ce.dtype), ce=ce)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,11 +15,11 @@ from usd3.belief import NEVER, Level, data_logits
 from usd3.converters import full_from_hollow
 from usd3.diffusion import Diffusion
 from usd3.method import Method, Noised
-from usd3.mixture import Jumps, safe_log
+from usd3.mixture import safe_log
 from usd3.nets import Hollow
 from usd3.objectives import LossOutput
-from usd3.process import Process, flat
-from usd3.samplers import SAMPLERS, MakePredictor, Predictor, Run, euler_jumps, tau_leaping_jumps
+from usd3.process import flat
+from usd3.samplers import SAMPLERS, MakePredictor, euler_jumps, leaping, tau_leaping_jumps
 
 __all__ = ["SDDM"]
 
@@ -43,6 +44,7 @@ class SDDM(Method):
     """
 
     reads = "hollow"
+    needs_hollow = True
     time = "continuous"
     samplers = ("exact", "euler", "tau_leaping")
 
@@ -83,17 +85,7 @@ class SDDM(Method):
         """The library's own, but that jumps by rates go on to the end."""
         if sampler == "exact" or self.diffusion.noise.mask is not None:
             return SAMPLERS[sampler]
-        return _leaping(_JUMPS[sampler])
-
-
-def _leaping(jumps: Callable[[Process, Tensor, Tensor, Tensor], Jumps]) -> MakePredictor:
-    """Jumps by the rates at t in every step t -> s."""
-
-    def make(run: Run, grid: list[float]) -> Predictor:
-        times = torch.tensor(grid, dtype=torch.float64, device=run.free.device)
-        return run.moves(times[:-1], jumps(run.process, times[:-1], times[1:], run.free))
-
-    return make
+        return partial(leaping, jumps=_JUMPS[sampler])
 
 
 def _some(x: Tensor, free: Tensor | None, count: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:

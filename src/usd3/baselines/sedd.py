@@ -17,7 +17,7 @@ from usd3.diffusion import Diffusion
 from usd3.method import Method, Noised
 from usd3.mixture import safe_log
 from usd3.objectives import LossOutput
-from usd3.process import SMALLEST, Times, constant, total
+from usd3.process import SMALLEST, Times, constant, is_grid, total
 from usd3.samplers import MakePredictor, Predictor, Run
 from usd3.schedules import Time
 
@@ -67,22 +67,15 @@ class SEDD(Method):
         require(denoise or not masked, "denoise", denoise, "True for absorbing noise, or masks would be left")
         self.condition, self.denoise, self.eps = condition, denoise, as_number(eps, "eps", 0, 0.5)
         self.scale_by_sigma = masked if scale_by_sigma is None else bool(scale_by_sigma)
+        # where alpha_bar(1) = 0, ratios say nothing at 1; but for absorbing noise the loss has no limit there
+        self.first = 1.0 if float(diffusion.schedule.alpha_bar(1.0)) > 0 else 1 - self.eps
+        self._latest = 1.0 if masked else self.first
 
     # ---- training -----------------------------------------------------------------------------------------------
 
-    def loss(
-        self,
-        model: Callable[..., Any],
-        x_0: Tensor,
-        t: Time | None = None,
-        given: Tensor | None = None,
-        pad: Tensor | None = None,
-        generator: torch.Generator | None = None,
-        stratified: bool = False,
-    ) -> LossOutput:
-        """The training loss; with "project_only" nothing is given."""
-        given = given if self.condition == "clamp" else None
-        return super().loss(model, x_0, t, given, pad, generator, stratified)
+    def given_in_training(self, given: Tensor | None) -> Tensor | None:
+        """With "project_only" nothing is given."""
+        return given if self.condition == "clamp" else None
 
     def loss_of(self, batch: Noised) -> LossOutput:
         """The score entropy at one time."""
@@ -94,7 +87,7 @@ class SEDD(Method):
         m_x rho_z = kappa m_z + [z = x_0 != x] c with c = a / (1 - a) and kappa = P(noised | x_t, x_0), so all else
         is arithmetic on numbers of the element, in float64.
         """
-        d, noise = self.diffusion, self.diffusion.noise
+        d, noise, time = self.diffusion, self.diffusion.noise, time.clamp(max=self._latest)
         level, to, m = d.level(time, x_t), d.rate_weights(time, x_t), noise.probs_on(x_t.device)
         truth = known(x_0, x_t, noise, level)
         m_x, m_0, kappa, shift = noise.at(x_t), noise.at(x_0), truth.noised, self._shift(x_t, time)
@@ -148,20 +141,19 @@ class SEDD(Method):
 
     def grid(self, num_steps: int | Times, sampler: str) -> int | Times:
         """n steps from 1 to eps, evenly; then 0 with `denoise`, else 0 stands for eps. A grid stays as it is."""
-        if hasattr(num_steps, "__len__"):
+        if is_grid(num_steps):
             return num_steps
         count = as_count(num_steps, "num_steps", 1) + 1
         times: list[float] = torch.linspace(1, self.eps, count, dtype=torch.get_default_dtype()).tolist()
         return [*times, 0.0] if self.denoise else [*times[:-1], 0.0]
 
     def predictor(self, sampler: str) -> MakePredictor:
-        """The steps, and the last one to 0. Where alpha_bar(1) = 0 ratios say nothing at 1: start at 1 - eps."""
+        """The steps, and the last one to 0. Where alpha_bar(1) = 0 they start at 1 - eps."""
         return partial(self._predictor, step=self.euler if sampler == "euler" else self.analytic)
 
     def _predictor(self, run: Run, grid: list[float], step: Callable[..., Tensor]) -> Predictor:
-        first = 1.0 if float(self.diffusion.schedule.alpha_bar(1.0)) > 0 else 1 - self.eps
         times = torch.tensor(grid, dtype=torch.float64, device=run.free.device)
-        times = times.clamp(0.0 if self.denoise else self.eps, first)[:, None].repeat(1, len(run.free))
+        times = times.clamp(0.0 if self.denoise else self.eps, self.first)[:, None].repeat(1, len(run.free))
 
         def moved(x: Tensor, t: Tensor, s: Tensor, u: Tensor, step: Callable[..., Tensor]) -> Tensor:
             output = run.denoise(x, t)

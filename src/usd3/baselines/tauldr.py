@@ -28,8 +28,8 @@ from usd3.method import Method, Noised
 from usd3.mixture import Transition
 from usd3.nets.hollow import Hollow
 from usd3.objectives import LossOutput
-from usd3.process import SMALLEST, Times, column, flat, total
-from usd3.samplers import MakePredictor, Predictor, Run, corrector_jumps, likeliest, tau_leaping_jumps
+from usd3.process import SMALLEST, Times, column, flat, is_grid, total
+from usd3.samplers import MakePredictor, Predictor, Run, corrector_jumps, leaping, likeliest, tau_leaping_jumps
 from usd3.two_pass import ForwardRate, over
 
 __all__ = ["TauLDR", "WholeTime", "outflow"]
@@ -113,7 +113,7 @@ class TauLDR(Method):
 
     def grid(self, num_steps: int | Times, sampler: str) -> int | Times:
         """`num_steps` times from 1 to t_min, evenly, and then 0."""
-        if not isinstance(num_steps, int) and hasattr(num_steps, "__len__"):
+        if is_grid(num_steps):
             return num_steps
         count, dtype = as_count(num_steps, "num_steps", 1), torch.get_default_dtype()
         return [*torch.linspace(1, self.diffusion.t_min, count, dtype=dtype).tolist(), 0.0]
@@ -124,9 +124,7 @@ class TauLDR(Method):
 
     def _leaps(self, run: Run, grid: list[float]) -> Predictor:
         """Tau-leaping in every step, also in the last, to 0 with the rates of its start; then the argmax of f."""
-        times = torch.tensor(grid, dtype=torch.float64, device=run.free.device)
-        t, s = times[:-1], times[1:]
-        leap = run.moves(t, tau_leaping_jumps(run.process, t, s, run.free))
+        leap = leaping(run, grid, tau_leaping_jumps)
         return lambda x, i: leap(x, i) if grid[i + 1] > 0 else likeliest(run, leap(x, i), self.diffusion.t_min)
 
     def _corrected(self, run: Run, grid: list[float]) -> Predictor:

@@ -20,13 +20,14 @@ from usd3.comparison import csv_table, latex_table, read_references, read_row, r
 from usd3.config import DataConfig, Recipe, TrainingConfig
 from usd3.data import Dataset
 from usd3.evaluation import EvaluationSettings, HeldOut, evaluate_baselines
-from usd3.experiment import default_prefix, new_folder
+from usd3.experiment import default_prefix, new_folder, pipeline_for
 from usd3.pictures import metrics_plot, training_plot
 from usd3.pipeline import PipelineConfig
 from usd3.recipes import list_recipes
 
 __all__ = ["CompareOptions", "compare"]
 
+_ENDLESS = 10_000_000  # steps, where the minutes decide
 _MARK = "comparison.json"  # says that a folder is one of a comparison
 
 
@@ -35,8 +36,8 @@ class CompareOptions(Recipe):
     """Train several methods under one budget, measure all in the same way, and write one table.
 
     The words are recipes for all methods. The options of `usd3 train` hold for all of them too and come last; the
-    budget is --training.steps, --training.minutes, or both. The same command with the same --out goes on where it
-    stopped.
+    budget is --training.minutes, whatever steps a recipe says, or --training.steps without it. The same command with
+    the same --out goes on where it stopped.
 
     Args:
         methods: words, each either recipes joined by +, as in "usd3+discrete", or the folder of a trained model, which
@@ -82,7 +83,9 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     dataset = data.load()
     prefix = _shared_prefix(entries, dataset, options.evaluation.prefix)
     settings = replace(options.evaluation, prefix=prefix)
-    HeldOut.after(prefix, dataset, settings.limit)  # refuses what cannot be measured before anything is trained
+    HeldOut.after(prefix, dataset, settings.limit)
+    for entry in entries:
+        _require_measurable(entry, dataset, settings)  # before anything is trained
     out = new_folder("runs", "compare") if out is None else out
     write_whole(out / _MARK, json.dumps(_about(entries, settings), indent=2) + "\n")
     try:
@@ -112,23 +115,37 @@ def _entries(words: Sequence[str], base: Sequence[str], read: Callable[[Sequence
     entries = [_entry(word, base, read) for word in words]
     labels = [entry.label for entry in entries]
     for label in labels:
-        fits = re.fullmatch(r"[\w+*-][\w.+*-]*", label) is not None
-        require(fits, "methods", label, "a name of letters, digits and . + * - _")
+        fits = re.fullmatch(r"\w[\w+*-]*", label) is not None
+        require(fits, "methods", label, "a name that begins with a letter or digit, with + * - _ besides")
         require(labels.count(label) == 1, "methods", label, "names that differ, as in a:usd3 b:usd3")
     return entries
 
 
 def _entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], CompareOptions]) -> Entry:
     name, colon, source = word.partition(":")
-    name, source = (name, source) if colon else ("", word)
+    name, source = (name, source) if colon and not Path(word).exists() else ("", word)
     trained = Path(os.path.abspath(source))
     if (trained / "config.json").is_file():
         return Entry(name or trained.name, source, None, trained)
-    parts = source.split("+")
+    parts = [source] if Path(source).is_file() else source.split("+")
     recipe = read([*base, *parts]).recipe
+    if recipe.training.minutes is not None:
+        recipe.training.steps = _ENDLESS
     if recipe.data.path is not None:
         recipe.data.path = os.path.abspath(recipe.data.path)
     return Entry(name or "+".join(Path(part).stem for part in parts), source, recipe)
+
+
+def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSettings) -> None:
+    """Refuse a method that cannot be built, or not drawn from with these settings."""
+    if entry.recipe is None:
+        return
+    pipeline = pipeline_for(entry.recipe, dataset)
+    pipeline.method.require_temperature(settings.temperature)
+    known = pipeline.method.samplers
+    fits = settings.sampler in (None, *known)
+    require(fits, "evaluation.sampler", settings.sampler, f"one of {', '.join(known)} for {entry.label}")
+    pipeline.num_moves(settings.steps, settings.sampler)
 
 
 def _config(folder: Path) -> PipelineConfig:
@@ -183,11 +200,11 @@ def _require_unchanged(entry: Entry, folder: Path) -> None:
     file = folder / "recipe.yaml"
     if entry.recipe is None or not file.is_file():
         return
-    before, now = yaml.safe_load(file.read_text()), _plain(entry.recipe)
+    before, now, default = yaml.safe_load(file.read_text()), _plain(entry.recipe), _plain(Recipe())
     require(now.pop("seed") == before["seed"], f"seed of {entry.label}", entry.recipe.seed, f"that of {file}")
     for part, values in now.items():
         for name, value in values.items():
-            kept = before.get(part, {}).get(name, value)
+            kept = before.get(part, {}).get(name, default[part][name])
             what = f"{part}.{name} of {entry.label}"
             require(value == kept, what, value, f"{kept}, as in {file}; or another --out")
 

@@ -66,7 +66,7 @@ def run_evaluation(options: EvaluateOptions) -> None:
         num = len(held_out.truth)
         batches = -(-num // (options.batch_size or pipeline.batch_size(num)))
         began = time.monotonic()
-        with counted("sampling", options.runs * pipeline.num_moves(options.steps) * batches) as count:
+        with counted("sampling", options.runs * pipeline.num_moves(options.steps, options.sampler) * batches) as count:
             generated = continue_held_out(pipeline, held_out, settings, options.corrector.build(), count)
         seconds = time.monotonic() - began
         if options.save_samples is not None and is_main():

@@ -38,11 +38,12 @@ def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
         try:
             while waiting or running:
                 started = [waiting.pop(0) for _ in range(min(len(waiting), at_once - len(running)))]
-                running |= {job.label: (job, _start(job, at_once)) for job in started}
+                for job in started:
+                    running[job.label] = job, _start(job, at_once)
                 ended = [label for label, (_, process) in running.items() if process.poll() is not None]
                 for job, process in map(running.pop, ended):
                     if process.returncode:
-                        failed[job.label] = f"{_last_line(job.log)} ({job.log})"
+                        failed[job.label] = f"{_reason(process.returncode, job.log)} ({job.log})"
                         _say(f"{title} {job.label} failed: {failed[job.label]}")
                 if started or ended:
                     done = len(jobs) - len(waiting) - len(running)
@@ -94,6 +95,11 @@ def _terminated_as_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _reason(status: int, log: Path) -> str:
+    """Why a job failed: the signal that killed it, or what it said last."""
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else _last_line(log)
 
 
 def _last_line(log: Path) -> str:

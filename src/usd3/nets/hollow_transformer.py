@@ -26,6 +26,8 @@ class HollowTransformer(nn.Module):
     `timeless` it sees the same time always, and `ignores_time` is True.
     """
 
+    is_hollow = True
+
     def __init__(
         self,
         num_classes: int,

@@ -25,6 +25,8 @@ class MaskedTransformer(nn.Module):
     computed once more in the backward pass, so that memory does not grow with their number.
     """
 
+    is_hollow = True
+
     def __init__(
         self,
         num_classes: int,
