@@ -135,7 +135,7 @@ def test_what_is_out_of_date_is_measured_again(done, monkeypatch, options, chang
 
 def test_a_failure_is_reported_and_a_trained_model_is_taken(done, tmp_path, capsys):
     folder, _ = done
-    (tmp_path / "wrong.yaml").write_text("diffusion: {noise: absorbing, schedule: loglinear}\n")
+    (tmp_path / "wrong.yaml").write_text("training: {lr: 1.0e+30, warmup: 0, clip: null}\n")
     out = tmp_path / "out"
     words = f"bad:{tmp_path / 'wrong.yaml'} taken:{folder / 'out' / 'late'}"
     assert main(command(folder, "--out", str(out), "--evaluation.baselines", "false", methods=words)) == 1
@@ -143,7 +143,7 @@ def test_a_failure_is_reported_and_a_trained_model_is_taken(done, tmp_path, caps
     errors = captured.err.splitlines()
     assert any(line.startswith("training bad failed:") and str(out / "bad.log") in line for line in errors)
     assert errors[-1].startswith("usd3 compare: error: 1 of the methods failed: bad: ")
-    assert "which end at 0" in errors[-1]
+    assert "try a smaller training.lr" in errors[-1]
     assert "taken" in captured.out
     assert "Markov chain" not in captured.out
     with open(out / "table.csv") as file:
@@ -156,13 +156,18 @@ def test_a_failure_is_reported_and_a_trained_model_is_taken(done, tmp_path, caps
     ("methods", "options", "message"),
     [
         ("usd3 usd3", [], "methods = usd3: expected names that differ"),
-        ("a/b:usd3", [], "methods = a/b: expected a name of letters"),
-        ("..:usd3", [], "methods = ..: expected a name of letters"),
+        ("a/b:usd3", [], "methods = a/b: expected a name that begins"),
+        ("..:usd3", [], "methods = ..: expected a name that begins"),
         ("", [], "methods = : expected recipes"),
         ("nope", [], "recipe = nope: expected"),
         ("usd3 other.yaml", [], "data.seed of other = 3: expected 0, as usd3 has"),
         ("usd3 given.yaml", [], "prefix of given = 5: expected 2, as usd3 has"),
+        ("table.txt:usd3", [], "methods = table.txt: expected a name that begins"),
         ("usd3", ["--jobs", "0"], "jobs = 0"),
+        ("usd3", ["--evaluation.steps", "5000"], "num_steps = 5000: expected"),
+        ("usd3 sedd", ["--evaluation.temperature", "0.5"], "temperature = 0.5: expected 1 for SEDD"),
+        ("usd3", ["--evaluation.sampler", "best"], "evaluation.sampler = best: expected one of exact"),
+        ("sddm", ["--model.net", "film"], "model.net = film: expected hollow_transformer or masked_transformer"),
         ("usd3", ["--evaluation.steps", "0"], "steps"),
         ("usd3", ["--evaluation.prefix", "8"], "prefix = 8: expected an integer 0..5"),
         ("usd3", ["--out", "full"], "out = full: expected a folder that is new, empty"),

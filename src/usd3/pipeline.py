@@ -22,6 +22,7 @@ from usd3.config import NETS, DataConfig, DiffusionConfig, MethodConfig, ModelCo
 from usd3.kernels import Projection
 from usd3.method import Method
 from usd3.nets import Hollow
+from usd3.process import is_grid
 from usd3.samplers import Corrector, Step
 
 __all__ = ["Pipeline", "PipelineConfig", "in_batches", "save_pretrained"]
@@ -171,7 +172,7 @@ class Pipeline:
     def num_moves(self, num_steps: int, sampler: str | None = None) -> int:
         """Steps of the sampler for `num_steps`: some methods end with one more."""
         times = self.method.grid(num_steps, self.method.samplers[0] if sampler is None else sampler)
-        return len(self.diffusion.grid(times)) - 1
+        return len(times) - 1 if is_grid(times) else int(times)  # type: ignore[arg-type]
 
     def denoiser(self) -> Callable[..., Tensor]:
         """The network as the sampler calls it; on a GPU in bfloat16 where it was trained so."""

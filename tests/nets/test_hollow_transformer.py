@@ -1,5 +1,7 @@
 """No output sees its own element, every output sees all others: by derivatives, for every kind of conditioning."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -193,11 +195,17 @@ def test_every_weight_learns(arguments):
     assert all(p.grad is not None and p.grad.any() for p in net.parameters())
 
 
-@pytest.mark.parametrize(("recipe", "parameters"), [("paper-sddm", 24_924_801), ("sddm", 3_869_569)])
+PAPER = Path(__file__).parents[2] / "paper"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "parameters"), [("paper-sddm", 24_924_801), (str(PAPER / "hollow-pop909.yaml"), 3_869_569)]
+)
 def test_sizes_of_the_recipes(recipe, parameters):
     """By their description, with 2 x 257 positions and the sign of given elements; the recipes name these numbers."""
     text = find_recipe(recipe).read_text()
-    config = ModelConfig(**yaml.safe_load(text)["model"])
+    sddm = yaml.safe_load(find_recipe("sddm").read_text())["model"]
+    config = ModelConfig(**sddm | yaml.safe_load(text)["model"])
     diffusion = DiffusionConfig().build(129)
     with torch.device("meta"):
         net = config.build(diffusion, (256,))

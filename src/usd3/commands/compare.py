@@ -145,7 +145,7 @@ def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSett
     known = pipeline.method.samplers
     fits = settings.sampler in (None, *known)
     require(fits, "evaluation.sampler", settings.sampler, f"one of {', '.join(known)} for {entry.label}")
-    pipeline.num_moves(settings.steps, settings.sampler)
+    pipeline.diffusion.grid(pipeline.method.grid(settings.steps, settings.sampler or known[0]))
 
 
 def _config(folder: Path) -> PipelineConfig:
