@@ -246,3 +246,18 @@ def test_the_references_are_kept_for_the_same_data_and_settings(done, monkeypatc
     assert np.isclose(kept["rows"]["the truth itself"]["3g_hellinger"]["mean"], 0)
     assert kept["data"]["path"] == str(folder / "data.npz")
     assert "model" not in kept["rows"]
+
+
+def test_jobs_side_by_side_share_threads_and_gpus(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 8)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    shares = [jobs._share(place, 3) for place in range(3)]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in shares] == ["0", "1", "0"]
+    assert {share["OMP_NUM_THREADS"] for share in shares} == {"2"}
+    assert "CUDA_VISIBLE_DEVICES" not in jobs._share(0, 1)  # one job may use all
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert [jobs._share(place, 2)["CUDA_VISIBLE_DEVICES"] for place in range(2)] == ["5", "7"]
+    assert jobs._share(0, 2)["OMP_NUM_THREADS"] == "1"

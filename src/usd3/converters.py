@@ -93,18 +93,20 @@ def step_from_hollow(process: Process, logits: Tensor, x_t: Tensor, time: Tensor
 
 
 def step_from_ratio(process: Process, log_ratio: Tensor, x_t: Tensor, time: Tensor, before: Tensor) -> Tensor:
-    """U6: p(x_s | x_t) from log ratios; the one at x_t counts as 0. Float64.
+    """U6: p(x_s | x_t) from log ratios; the one at x_t counts as 0. In the precision of the ratios or float32.
 
     Ratios of no distribution can give negative numbers. They become 0, and the rest is normalised.
     """
-    time, before = time.double(), before.double()
-    a_ts, lost_ts = (part[..., None] for part in process.between(time, before, x_t))
-    ratio = log_ratio.double().scatter(-1, x_t[..., None], 0.0).exp()
-    m = process.noise.probs_on(x_t.device)
-    staggered = (ratio - lost_ts * ratio.sum(-1, keepdim=True) * m) / a_ts.clamp(min=SMALLEST)
-    probs = (staggered * _likelihood(process, x_t, time, before)).clamp(min=0.0)
+    dtype, here = torch.promote_types(log_ratio.dtype, torch.float32), x_t[..., None]
+    a_ts, lost_ts = process.between(time.double(), before.double(), x_t)
+    m, m_x = process.noise.probs_on(x_t.device, dtype), process.noise.at(x_t)
+    ratio = log_ratio.to(dtype).scatter(-1, here, 0.0).exp()
+    lost = lost_ts * ratio.sum(-1).double()  # of each category, times m
+    stays = ((1 - lost * m_x) * (a_ts + lost_ts * m_x)).clamp(min=0.0)
+    probs = (ratio - lost[..., None].to(dtype) * m).clamp(min=0.0) * (lost_ts * m_x)[..., None].to(dtype)
+    probs = probs.scatter(-1, here, stays[..., None].to(dtype)) / a_ts.clamp(min=SMALLEST)[..., None].to(dtype)
     whole = probs.sum(-1, keepdim=True)
-    return torch.where(whole > 0, probs / whole.clamp(min=torch.finfo(torch.float64).tiny), m)
+    return torch.where(whole > 0, probs / whole.clamp(min=torch.finfo(dtype).tiny), m)
 
 
 def _noised(logits: Tensor, noise: Noise, level: Level) -> Tensor:

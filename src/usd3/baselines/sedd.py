@@ -104,8 +104,9 @@ class SEDD(Method):
         return torch.where(truth.clean, 0.0, terms).to(exponentials.dtype)
 
     def log_ratio(self, output: Tensor, x_t: Tensor, time: Tensor) -> Tensor:
-        """log s, (..., K) float64: 0 at x_t."""
-        log_s = output.double().clamp(max=_LARGEST) + self._shift(x_t, time)[..., None]
+        """log s, (..., K) in float32 or better: 0 at x_t."""
+        output = output.to(torch.promote_types(output.dtype, torch.float32)).clamp(max=_LARGEST)
+        log_s = output + self._shift(x_t, time)[..., None].to(output.dtype)
         return log_s.scatter(-1, x_t[..., None], 0.0)
 
     def _shift(self, x: Tensor, time: Tensor) -> Tensor:
@@ -119,11 +120,11 @@ class SEDD(Method):
     # ---- sampling -----------------------------------------------------------------------------------------------
 
     def analytic(self, output: Tensor, x: Tensor, t: Tensor, s: Tensor) -> Tensor:
-        """p(x_s | x_t) by U6, (..., K) float64."""
+        """p(x_s | x_t) by U6, (..., K)."""
         return step_from_ratio(self.diffusion, self.log_ratio(output, x, t), x, t, s)
 
     def euler(self, output: Tensor, x: Tensor, t: Tensor, s: Tensor) -> Tensor:
-        """Jump to z with probability (t - s) beta m_x s_z, all scaled where their sum exceeds 1; (..., K) float64."""
+        """Jump to z with probability (t - s) beta m_x s_z, all scaled where their sum exceeds 1; (..., K)."""
         beta, here = self.diffusion.rate_weights(t, x).noise, x[..., None]
         length = (t - s).reshape(beta.shape) * beta * self.diffusion.noise.at(x)
         jumps = (length[..., None] * self.log_ratio(output, x, t).exp()).scatter(-1, here, 0.0)
@@ -131,12 +132,12 @@ class SEDD(Method):
         return jumps.scatter(-1, here, 1 - leave.clamp(max=1.0)) / leave.clamp(min=1.0)
 
     def denoised(self, output: Tensor, x: Tensor, t: Tensor, s: Tensor | None = None) -> Tensor:
-        """p(x_0 | x_t) by U6 and without the mask, (..., K) float64."""
+        """p(x_0 | x_t) by U6 and without the mask, (..., K)."""
         probs, mask = self.analytic(output, x, t, torch.zeros_like(t)), self.diffusion.noise.mask
         if mask is None:
             return probs
         data = torch.arange(probs.shape[-1], device=probs.device) != mask
-        probs = torch.where(data, probs.clamp(min=1e-300), 0.0)
+        probs = torch.where(data, probs.clamp(min=torch.finfo(probs.dtype).tiny), 0.0)
         return probs / probs.sum(-1, keepdim=True)
 
     def grid(self, num_steps: int | Times, sampler: str) -> int | Times:

@@ -33,21 +33,22 @@ def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
     An interruption is passed on to the jobs that run, once, and waited for: a training then saves its step.
     """
     waiting, failed = list(jobs), dict[str, str]()
-    running: dict[str, tuple[Job, subprocess.Popen[bytes]]] = {}
+    running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}  # by their place, 0..at_once - 1
     with _terminated_as_interrupted():
         try:
             while waiting or running:
-                started = [waiting.pop(0) for _ in range(min(len(waiting), at_once - len(running)))]
-                for job in started:
-                    running[job.label] = job, _start(job, at_once)
-                ended = [label for label, (_, process) in running.items() if process.poll() is not None]
+                started = [place for place in range(at_once) if place not in running][: len(waiting)]
+                for place in started:
+                    job = waiting.pop(0)
+                    running[place] = job, _start(job, place, at_once)
+                ended = [place for place, (_, process) in running.items() if process.poll() is not None]
                 for job, process in map(running.pop, ended):
                     if process.returncode:
                         failed[job.label] = f"{_reason(process.returncode, job.log)} ({job.log})"
                         _say(f"{title} {job.label} failed: {failed[job.label]}")
                 if started or ended:
                     done = len(jobs) - len(waiting) - len(running)
-                    _say(f"{title} {done}/{len(jobs)}  {', '.join(running)}".rstrip())
+                    _say(f"{title} {done}/{len(jobs)}  {', '.join(job.label for job, _ in running.values())}".rstrip())
                 time.sleep(0.05)
         except BaseException:
             _end([process for _, process in running.values()])
@@ -55,9 +56,8 @@ def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
     return failed
 
 
-def _start(job: Job, at_once: int) -> "subprocess.Popen[bytes]":
-    """In a session of its own, so that Ctrl-C reaches it through us alone; threads are shared out among the jobs."""
-    threads = str(max(1, torch.get_num_threads() // at_once))
+def _start(job: Job, place: int, at_once: int) -> "subprocess.Popen[bytes]":
+    """In a session of its own, so that Ctrl-C reaches it through us alone."""
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with open(job.log, "ab") as log:
         log.write(f"$ usd3 {shlex.join(job.arguments)}\n".encode())
@@ -67,9 +67,19 @@ def _start(job: Job, at_once: int) -> "subprocess.Popen[bytes]":
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={"OMP_NUM_THREADS": threads} | os.environ,
+            env=_share(place, at_once),
             start_new_session=True,
         )
+
+
+def _share(place: int, at_once: int) -> dict[str, str]:
+    """The environment of a job: threads are shared out among the jobs, and so are GPUs, if there are several."""
+    own = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // at_once))} | dict(os.environ)
+    gpus = torch.cuda.device_count()
+    if at_once > 1 and gpus > 1:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
+        own["CUDA_VISIBLE_DEVICES"] = visible[place % len(visible)]
+    return own
 
 
 def _end(processes: Iterable["subprocess.Popen[bytes]"]) -> None:
