@@ -26,7 +26,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --cov --cov-fail-under=95
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-fail-under=95
 
 demo: $(READY)
 	$(BIN)/python examples/bach.py

@@ -27,6 +27,8 @@ from usd3.recipes import find_recipe, list_recipes
 MEASURED = ["--evaluation.steps", "3", "--evaluation.runs", "2", "--evaluation.bound_samples", "2"]
 METHOD_WORDS = "usd3+discrete late:usd3+continuous"
 
+pytestmark = pytest.mark.xdist_group("compare")  # one process makes the comparison that they look at
+
 
 class Stopped(Exception):
     pass
