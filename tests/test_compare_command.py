@@ -161,7 +161,7 @@ def test_a_failure_is_reported_and_a_trained_model_is_taken(done, tmp_path, caps
         ("a/b:usd3", [], "methods = a/b: expected a name that begins"),
         ("..:usd3", [], "methods = ..: expected a name that begins"),
         ("", [], "methods = : expected recipes"),
-        ("nope", [], "recipe = nope: expected"),
+        ("nope", [], "methods = nope: expected words with spaces between them"),
         ("usd3 other.yaml", [], "data.seed of other = 3: expected 0, as usd3 has"),
         ("usd3 given.yaml", [], "prefix of given = 5: expected 2, as usd3 has"),
         ("table.txt:usd3", [], "methods = table.txt: expected a name that begins"),

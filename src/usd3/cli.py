@@ -1,6 +1,7 @@
 """The command line: `usd3 train | sample | evaluate | compare | info | bench`."""
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -192,6 +193,8 @@ _EXPECTED = (ArgumentError, ValueError, TypeError, OSError, ImportError, Arithme
 def _one_line(error: Exception) -> str:
     """The message in one line; one that was not foreseen with its kind, and cut short."""
     text = " ".join(str(error).split())
+    if "unrecognized arguments" in text.lower() and not re.search(r"arguments:.* -", text):
+        text += " (words come before the options, and a value of several words is quoted)"
     if isinstance(error, _EXPECTED) and text:
         return text
     return f"{type(error).__name__}: {text[:300]} (USD3_DEBUG=1 shows where)"

@@ -113,14 +113,14 @@ def require_comparable(runs: Mapping[str, tuple[DataConfig, int]]) -> None:
 def marks(rows: Sequence[Row], metric: str) -> list[int]:
     """1 for the best, 2 for the second best, 0 for the others; equal as printed is equal.
 
-    Nothing is marked where less is not better, or where only one row has a value.
+    Nothing is marked where less is not better, or where only one row has a value; of two, the second is just the other.
     """
     values = [row.mean(metric) for row in rows]
     shown = [float(_digits(value)) if math.isfinite(value) else math.nan for value in values]
     known = [value for value in shown if not math.isnan(value)]
     if not METRICS[metric].lower_is_better or len(known) < 2:
         return [0] * len(rows)
-    places = {value: place for place, value in enumerate(sorted(set(known))[:2], start=1)}
+    places = {value: place for place, value in enumerate(sorted(set(known))[: 1 if len(known) == 2 else 2], start=1)}
     return [places.get(value, 0) for value in shown]
 
 

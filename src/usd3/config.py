@@ -184,7 +184,9 @@ class MethodConfig:
         try:
             method = kind(diffusion, **options)
         except TypeError as error:
-            raise ValueError(f"method.options = {self.options} for {self.name}: {error}") from None
+            names = [name for name in inspect.signature(kind).parameters if name not in ("diffusion", "objective")]
+            taken = f"expected {', '.join(names) if names else 'none'} ({error})"
+            raise ValueError(f"method.options = {self.options} for {self.name}: {taken}") from None
         if self.sampler is not None:
             known, others = method.samplers, (name for name in method.samplers if name != self.sampler)
             require(self.sampler in known, "method.sampler", self.sampler, f"one of {', '.join(known)} for {self.name}")
@@ -267,7 +269,8 @@ def _imported(path: str, kind: type[Kind], option: str, known: Iterable[str]) ->
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{option} = {path}: expected {expected} ({error})") from None
+        reason = f" ({error})" if module else ""
+        raise ValueError(f"{option} = {path}: expected {expected}{reason}") from None
     require(isinstance(found, type) and issubclass(found, kind), option, path, expected)
     return found  # type: ignore[no-any-return]
 

@@ -78,19 +78,24 @@ class TrainingProgress(pl.Callback):
         self._shown: Any = None
         self._advance: Advance | None = None
 
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Open the bar at the step the run starts from."""
         if trainer.is_global_zero:
-            self._shown = progress("training", trainer.max_steps, start=trainer.global_step)
+            title, total, start = "training", trainer.max_steps, trainer.global_step
+            if module.config.minutes is not None:
+                total, start = (round(60 * minutes) for minutes in (module.config.minutes, module.clock.minutes))
+                title = "training, seconds"
+            self._shown = progress(title, total, start=start)
             self._advance = self._shown.__enter__()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Move the bar."""
         if self._advance is not None:
             notes = [f"{k} {v:.3f}" for k, v in _shown(module.latest).items()]
-            if module.config.minutes is not None:
-                notes.append(f"{module.clock.minutes:.1f} of {module.config.minutes:g} min")
-            self._advance(trainer.global_step, "  ".join(notes))
+            if module.config.minutes is None:
+                self._advance(trainer.global_step, "  ".join(notes))
+            else:
+                self._advance(round(60 * module.clock.minutes), "  ".join([f"step {trainer.global_step}", *notes]))
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Close the bar."""

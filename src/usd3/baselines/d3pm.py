@@ -29,6 +29,8 @@ from usd3.samplers import MakePredictor, Predictor, Run, exact, likeliest, netwo
 
 __all__ = ["D3PM"]
 
+_NOWHERE = 0.5  # total variation between the end of a chain and its noise from which it is refused
+
 
 class D3PM(Method):
     """L_t + `ce` CE at one t of 1..T, where L_t = KL(q(x_{t-1} | x_t, x_0) || p(x_{t-1} | x_t)), -log f_x0 at t = 1.
@@ -63,7 +65,10 @@ class D3PM(Method):
         self.posterior, self.last, self.ce = posterior, last, as_number(ce, "ce", 0, closed=True)
         self.reads, self.fuses = ("hollow", False) if posterior == "joint" else ("full", transitions is None)
         if isinstance(transitions, str):
-            transitions = Transitions.named(transitions, diffusion, betas, width)
+            name, transitions = transitions, Transitions.named(transitions, diffusion, betas, width)
+            far, larger = transitions.distance(diffusion.noise), "larger ones, as in [0.1, 1.0], or more steps"
+            what = f"{larger}: with {name} the chain ends {far:.2f} in total variation from its noise"
+            require(far < _NOWHERE, "betas", betas, what)
         else:
             require(betas is None, "betas", betas, "None unless transitions is a name")
             require(width is None, "width", width, "None unless transitions is a name")

@@ -20,6 +20,7 @@ from usd3._random import drawn_from, uniform
 from usd3.belief import FINITE, NEVER
 from usd3.diffusion import Diffusion
 from usd3.mixture import safe_log
+from usd3.noise import Noise
 from usd3.objectives import LossTerms
 from usd3.process import flat
 
@@ -129,6 +130,11 @@ class Transitions:
             return cls(discretised_gaussian(K, line))
         return cls(banded(K, line, as_count(width, "width", 1)) if name == "banded" else towards(noise.probs, line))
 
+    def distance(self, noise: Noise) -> float:
+        """Total variation between where the chain ends, from the data category that is worst off, and the noise."""
+        data = [k for k in range(self.num_classes) if k != noise.mask]
+        return float((self.whole[-1][data] - noise.probs).abs().sum(-1).max()) / 2
+
     def on(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Q and Qbar on a device, in float32 or float64; copied there once."""
         key = (device, torch.promote_types(dtype, torch.float32))
@@ -219,8 +225,7 @@ class StackDiffusion(Diffusion):
         seen, expected = (transitions.num_steps, transitions.num_classes), f"T = {T} and K = {K}, as the diffusion has"
         require(seen == (T, K), "transitions (T, K)", seen, expected)
         require(m.dim() == 1, "noise.probs.shape", tuple(m.shape), "(K,): one noise for all elements")
-        data = [k for k in range(K) if k != diffusion.noise.mask]
-        far = float((transitions.whole[-1][data] - m).abs().sum(-1).max()) / 2
+        far = transitions.distance(diffusion.noise)
         if far > _FAR:
             warnings.warn(
                 f"{transitions!r} does not end at {diffusion.noise!r}: a row of their product is {far:.3g} away in "

@@ -4,7 +4,9 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,7 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     for entry in entries:
         _require_measurable(entry, dataset, settings)  # before anything is trained
     out = new_folder("runs", "compare") if out is None else out
+    print(f"results go to {out}; with --out {out} the same command goes on", file=sys.stderr)
     write_whole(out / _MARK, json.dumps(_about(entries, settings), indent=2) + "\n")
     try:
         failed = run_jobs("training", [job for e in entries for job in _training(e, out)], options.jobs)
@@ -128,7 +131,11 @@ def _entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], Compa
     if (trained / "config.json").is_file():
         return Entry(name or trained.name, source, None, trained)
     parts = [source] if Path(source).is_file() else source.split("+")
-    recipe = read([*base, *parts]).recipe
+    expected = "words with spaces between them, each a recipe, recipes joined by +, or the folder of a trained model"
+    known = all(part in list_recipes() or Path(part).is_file() for part in parts)
+    require(known, "methods", source, f"{expected}; recipes are YAML files or {', '.join(list_recipes())}")
+    with _about_method(name or source):
+        recipe = read([*base, *parts]).recipe
     if recipe.training.minutes is not None:
         recipe.training.steps = _ENDLESS
     if recipe.data.path is not None:
@@ -140,12 +147,23 @@ def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSett
     """Refuse a method that cannot be built, or not drawn from with these settings."""
     if entry.recipe is None:
         return
-    pipeline = pipeline_for(entry.recipe, dataset)
-    pipeline.method.require_temperature(settings.temperature)
-    known = pipeline.method.samplers
-    fits = settings.sampler in (None, *known)
-    require(fits, "evaluation.sampler", settings.sampler, f"one of {', '.join(known)} for {entry.label}")
-    pipeline.diffusion.grid(pipeline.method.grid(settings.steps, settings.sampler or known[0]))
+    with _about_method(entry.label):
+        pipeline = pipeline_for(entry.recipe, dataset)
+        pipeline.method.require_temperature(settings.temperature)
+        known = pipeline.method.samplers
+        fits = settings.sampler in (None, *known)
+        own = f"one of {', '.join(known)}, or null and method.sampler in a recipe"
+        require(fits, "evaluation.sampler", settings.sampler, own)
+        pipeline.diffusion.grid(pipeline.method.grid(settings.steps, settings.sampler or known[0]))
+
+
+@contextmanager
+def _about_method(label: str) -> Iterator[None]:
+    """Say of which method an error speaks."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{label}: {error}") from error
 
 
 def _config(folder: Path) -> PipelineConfig:
@@ -311,4 +329,6 @@ def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> N
     files = ["table.txt", "table.csv", "table.tex", "metrics.png"]
     if training_plot({entry.label: entry.folder(out) for entry in entries}, out / "training.png"):
         files.append("training.png")
+    else:
+        print("no training.png: no log has held-out bits; see training.validate_every", file=sys.stderr)
     print(f"{text}\n{', '.join(files)} in {out}")

@@ -73,8 +73,11 @@ def _start(job: Job, place: int, at_once: int) -> "subprocess.Popen[bytes]":
 
 
 def _share(place: int, at_once: int) -> dict[str, str]:
-    """The environment of a job: threads are shared out among the jobs, and so are GPUs, if there are several."""
-    own = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // at_once))} | dict(os.environ)
+    """The environment of a job: threads are shared out among the jobs, and so are GPUs, if there are several.
+
+    Its log shows where an error arose.
+    """
+    own = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // at_once)), "USD3_DEBUG": "1"} | dict(os.environ)
     gpus = torch.cuda.device_count()
     if at_once > 1 and gpus > 1:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")

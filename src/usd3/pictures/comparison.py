@@ -54,13 +54,15 @@ def metrics_plot(rows: Sequence[Row], path: Path | str, references: Sequence[Row
 
 def _panel(axes: "Axes", rows: Sequence[Row], key: str, references: Sequence[Row]) -> None:
     style(axes)
-    for row in references:
-        if row.label in REFERENCES and math.isfinite(row.mean(key)):
-            axes.axvline(row.mean(key), color=OTHERS, linewidth=1.2, linestyle=REFERENCES[row.label], zorder=1)
+    lines = {row.label: row.mean(key) for row in references if row.label in REFERENCES}
+    for label, value in lines.items():
+        if math.isfinite(value):
+            axes.axvline(value, color=OTHERS, linewidth=1.2, linestyle=REFERENCES[label], zorder=1)
+    shown = max((value for value in lines.values() if math.isfinite(value)), default=0.0)
     middle = float(np.median([row.mean(key) for row in rows if math.isfinite(row.mean(key))]))
     for i, (row, mark) in enumerate(zip(rows, marks(rows, key))):
         mean = row.mean(key)
-        if mean > _FAR * middle > 0:  # it would press the others together
+        if mean > max(_FAR * middle, shown) > 0:  # it would press the others together
             axes.text(
                 0.98, i, f"{mean:.3g} →", transform=axes.get_yaxis_transform(), ha="right", va="center", color=INK
             )
@@ -96,12 +98,12 @@ def training_plot(runs: Mapping[str, Path], path: Path | str) -> bool:
     figure = new_figure(8 + 0.085 * max(map(len, curves)), max(4.0, 1 + 0.22 * len(curves)))
     axes = figure.subplots()
     style(axes)
-    looks = itertools.product(("-", "--", ":", "-."), LINES)
+    looks = itertools.product((("-", "o"), ("--", "s"), (":", "^"), ("-.", "D")), LINES)
     lowest = {label: float(curve[:, 1].min()) for label, curve in curves.items()}
     far = {label for label, value in lowest.items() if value > _FAR * float(np.median(list(lowest.values())))}
-    for (label, curve), (line, colour) in zip(curves.items(), looks):
+    for (label, curve), ((line, marker), colour) in zip(curves.items(), looks):
         name = f"{label} (above {lowest[label]:.1f})" if label in far else label
-        axes.plot(*curve.T, color=colour, linestyle=line, linewidth=1.6, marker="o", markersize=3.5, label=name)
+        axes.plot(*curve.T, color=colour, linestyle=line, linewidth=1.6, marker=marker, markersize=3.5, label=name)
     near = [curve[:, 1] for label, curve in curves.items() if label not in far]
     low, top, highest = min(map(np.min, near)), max(map(np.median, near)), max(map(np.max, near))
     if highest - low > 4 * (top - low) > 0:  # the first values are far above the rest: leave the top of them out
