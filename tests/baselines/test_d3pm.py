@@ -569,9 +569,7 @@ def test_what_it_reads():
 
 def test_a_chain_that_does_not_end_at_the_noise_warns():
     d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), T)
-    with pytest.raises(
-        ValueError, match=r"betas = .*: expected larger ones, .* the chain ends 0.75"
-    ):
+    with pytest.raises(ValueError, match=r"betas = .*: expected larger ones, .* the chain ends 0.75"):
         D3PM(d, transitions="gaussian", betas=(1e-4, 0.02))
     with pytest.warns(UserWarning, match=r"does not end at Uniform\(4\): .* away in total variation"):
         D3PM(d, transitions=random_stack()[0])
