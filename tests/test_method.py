@@ -139,3 +139,12 @@ def test_the_log_counts_the_elements_that_have_a_loss(condition):
     torch.manual_seed(0)
     loss, shown = module._eager_loss(torch.randint(K, (500, 12)), None)
     torch.testing.assert_close(shown[0], loss / (3 if condition == "clamp" else 12), check_dtype=False)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_info_names_the_options_and_samplers_of_a_method(name, capsys):
+    assert main(["info", name]) == 0
+    shown = capsys.readouterr().out
+    assert yaml.safe_load(shown)["method"]["name"] == name  # still a recipe
+    assert f"# method.sampler: {', '.join(METHODS[name].samplers)}" in shown
+    assert "# method.options: " in shown

@@ -1,6 +1,7 @@
 """usd3 info: what is installed, what recipes there are, what a run or a saved model is."""
 
 import importlib.metadata
+import inspect
 import json
 import platform
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 import torch
 
 from usd3._version import __version__
-from usd3.baselines import METHODS
+from usd3.baselines import METHODS, Method
 from usd3.checkpoints import find_checkpoints
 from usd3.kernels import chosen
 from usd3.recipes import find_recipe, list_recipes
@@ -36,6 +37,18 @@ def info(options: InfoOptions) -> None:
         _folder(Path(options.what))
     else:
         print(find_recipe(options.what).read_text(), end="")
+        if options.what in METHODS:
+            _method(METHODS[options.what])
+
+
+def _method(kind: type[Method]) -> None:
+    """What can be chosen of a method."""
+    taken = inspect.signature(kind).parameters.values()
+    own = [f"{p.name} = {p.default!r}" for p in taken if p.name not in ("diffusion", "objective")]
+    about = f"{kind.__name__}: {inspect.cleandoc(kind.__doc__ or '')}"
+    print("", *(f"# {line}".rstrip() for line in about.splitlines()), sep="\n")
+    print(f"# method.options: {', '.join(own) or 'none'}")
+    print(f"# method.sampler: {', '.join(kind.samplers)}")
 
 
 def _installation() -> None:
