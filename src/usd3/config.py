@@ -188,9 +188,7 @@ class MethodConfig:
             taken = f"expected {', '.join(names) if names else 'none'} ({error})"
             raise ValueError(f"method.options = {self.options} for {self.name}: {taken}") from None
         if self.sampler is not None:
-            known, others = method.samplers, (name for name in method.samplers if name != self.sampler)
-            require(self.sampler in known, "method.sampler", self.sampler, f"one of {', '.join(known)} for {self.name}")
-            method.samplers = (self.sampler, *others)
+            method.prefer(self.sampler, "method.sampler")
         return method
 
 

@@ -18,6 +18,7 @@ from usd3._random import uniform
 from usd3.belief import FINITE, Belief, Level, known, predicted
 from usd3.kernels import Projection
 from usd3.mixture import Jumps, Mixture, Transition, backward_mixture
+from usd3.noised import Noised
 from usd3.objectives import FusedTerms, LossOutput, LossTerms, Objective, resolve
 from usd3.process import SMALLEST, Process, Times, column, constant, free_elements, total
 from usd3.schedules import Time
@@ -132,16 +133,27 @@ class Diffusion(Process):
         the batch evenly, which lowers the variance.
         """
         weights = resolve(objective, self.continuous)
+        return self.noised(model, x_0, t, given, pad, generator, stratified).weighed(weights)
+
+    def noised(
+        self,
+        model: Callable[..., Any],
+        x_0: Tensor,
+        t: Time | None = None,
+        given: Tensor | None = None,
+        pad: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        stratified: bool = False,
+    ) -> Noised:
+        """Draw t and x_t, as every loss begins; the model is not called yet."""
         checks = Checks(self.validate)
         x_0, given, pad, free = self._masked(x_0, given, pad, checks)
         t = self._training_times(x_0, t, stratified, generator)
         time = self.time(t, x_0, "t", checks, positive=True)
         checks.raise_early(x_0.device)
         x_t = self._noisy(x_0, time, free, generator)
-        logits = Denoiser(model, self.noise.num_classes, given, pad).output(x_t, time)
-        out = self._weighted(logits, x_t, x_0, time, weights, free, checks)
-        checks.raise_first()
-        return out
+        denoise = Denoiser(model, self.noise.num_classes, given, pad)
+        return Noised(self, x_0, x_t, time, free, denoise, checks, generator)
 
     def loss_from_logits(
         self,

@@ -11,84 +11,21 @@ The network, the data, the training, the metrics and the command line are the sa
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from usd3._checks import Checks, as_number, require, require_type
-from usd3._model import Denoiser
-from usd3.belief import FINITE, Level
+from usd3._checks import as_number, require, require_type
 from usd3.diffusion import Diffusion
 from usd3.kernels import Projection
+from usd3.noised import Noised
 from usd3.objectives import LossOutput, Objective, resolve
-from usd3.process import Times, total
+from usd3.process import Times
 from usd3.samplers import SAMPLERS, Corrector, MakePredictor, Step, sample
 from usd3.schedules import Time
 
 __all__ = ["USD3", "Method", "Noised"]
-
-
-@dataclass(frozen=True)
-class Noised:
-    """A training batch with its noise drawn.
-
-    `time` is in [0, 1], float64 (B,), in both kinds of time. `free` elements count, all where it is None. `generator`
-    is for further draws.
-    """
-
-    diffusion: Diffusion
-    x_0: Tensor
-    x_t: Tensor
-    time: Tensor
-    free: Tensor | None
-    denoise: Denoiser
-    checks: Checks
-    generator: torch.Generator | None
-
-    @property
-    def level(self) -> Level:
-        """alpha_bar and 1 - alpha_bar, float64 (B, 1, ..., 1)."""
-        return self.diffusion.level(self.time, self.x_0)
-
-    def output(self) -> Tensor:
-        """What the network says of x_t, (..., K)."""
-        return self.denoise(self.x_t, self.time)
-
-    def mean(self, terms: Tensor) -> Tensor:
-        """Terms of elements (B, ...): the sum over the free ones of each object, the mean over objects."""
-        return total(terms, self.free).mean()
-
-    def finished(self, terms: Tensor, logits: Tensor | None = None, ce: Tensor | None = None) -> LossOutput:
-        """The loss of these terms, with what the log shows: the VLB and the cross entropy.
-
-        They are computed from `logits` of p(x_0 | x_t). Without these the terms are taken for the VLB, and the cross
-        entropy is `ce`, per element, if it is known.
-        """
-        loss = self.mean(terms)
-        with torch.no_grad():
-            if logits is not None:
-                bound, entropy = self.shown(logits)
-            else:
-                bound = loss.detach()
-                entropy = torch.full_like(bound, torch.nan) if ce is None else self.mean(ce.detach())
-        self.checks.refuse("logits", loss.detach(), torch.isnan, FINITE)
-        self.checks.raise_first()
-        return LossOutput(loss, self.diffusion.span * bound, entropy)
-
-    def shown(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """The VLB's term at this time and the cross entropy, means over objects, without gradient."""
-        d, nothing = self.diffusion, Checks(False)
-        out = d._weighted(logits.detach(), self.x_t, self.x_0, self.time, Objective(vlb=1), self.free, nothing)
-        return out.vlb / d.span, out.ce
-
-    def weighed(self, objective: Objective) -> LossOutput:
-        """The loss of `Diffusion.loss`: one of USD3's objectives, by the fused code."""
-        d, output = self.diffusion, self.denoise.output(self.x_t, self.time)
-        out = d._weighted(output, self.x_t, self.x_0, self.time, objective, self.free, self.checks)
-        self.checks.raise_first()
-        return out
 
 
 class Method(ABC):
@@ -130,7 +67,8 @@ class Method(ABC):
         stratified: bool = False,
     ) -> LossOutput:
         """The training loss of clean objects, as `Diffusion.loss`."""
-        return self.loss_of(self.noised(model, x_0, t, self.given_in_training(given), pad, generator, stratified))
+        given = self.given_in_training(given)
+        return self.loss_of(self.diffusion.noised(self.trained(model), x_0, t, given, pad, generator, stratified))
 
     def given_in_training(self, given: Tensor | None) -> Tensor | None:
         """Which elements stay clean in training and have no loss: those that are given."""
@@ -140,25 +78,9 @@ class Method(ABC):
     def loss_of(self, batch: Noised) -> LossOutput:
         """Ask the network, `batch.output()`, and weigh its answer; sums over elements, means over objects."""
 
-    def noised(
-        self,
-        model: Callable[..., Any],
-        x_0: Tensor,
-        t: Time | None = None,
-        given: Tensor | None = None,
-        pad: Tensor | None = None,
-        generator: torch.Generator | None = None,
-        stratified: bool = False,
-    ) -> Noised:
-        """Draw t and x_t, as every loss begins."""
-        d, checks = self.diffusion, Checks(self.diffusion.validate)
-        x_0, given, pad, free = d._masked(x_0, given, pad, checks)
-        t = d._training_times(x_0, t, stratified, generator)
-        time = d.time(t, x_0, "t", checks, positive=True)
-        checks.raise_early(x_0.device)
-        x_t = d._noisy(x_0, time, free, generator)
-        denoise = Denoiser(model, d.noise.num_classes, given, pad)
-        return Noised(d, x_0, x_t, time, free, denoise, checks, generator)
+    def trained(self, model: Callable[..., Any]) -> Callable[..., Any]:
+        """The model as the loss sees it."""
+        return model
 
     # ---- use ----------------------------------------------------------------------------------------------------
 
@@ -216,6 +138,12 @@ class Method(ABC):
             device,
             graph,
         )
+
+    def prefer(self, sampler: str, option: str) -> None:
+        """Make one of its samplers the default of this object; `option` is what a refusal names."""
+        known = type(self).samplers
+        require(sampler in known, option, sampler, f"one of {', '.join(known)}")
+        self.samplers = (sampler, *(name for name in known if name != sampler))
 
     def require_temperature(self, temperature: float) -> None:
         """Refuse a temperature where the network's output is no logits."""

@@ -23,7 +23,8 @@ from usd3.belief import FINITE
 from usd3.converters import full_from_hollow
 from usd3.diffusion import Diffusion
 from usd3.kernels import Projection
-from usd3.method import Method, Noised
+from usd3.method import Method
+from usd3.noised import Noised
 from usd3.objectives import LossOutput, Objective
 from usd3.samplers import MakePredictor, Predictor, Run, exact, likeliest, network_time
 
@@ -99,7 +100,7 @@ class D3PM(Method):
     def _full(self, f: Tensor, x_t: Tensor, time: Tensor) -> Tensor:
         """Logits of p(x_0 | x_t) from those of p(x_0 | the other elements), float32 or better."""
         if self._stack is not None:
-            return self._stack.full_from_hollow(f.to(torch.promote_types(f.dtype, torch.float32)), x_t, time)
+            return self._stack.full_from_hollow(f, x_t, time)
         steps = self.diffusion.span
         return full_from_hollow(self.diffusion, f, x_t, (time.double() * steps).round() / steps)
 

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from usd3._checks import require
 from usd3.belief import data_logits
 from usd3.diffusion import Diffusion
-from usd3.method import Method, Noised
+from usd3.method import Method
+from usd3.noised import Noised
 from usd3.objectives import LossOutput
 
 __all__ = ["MDLM"]

@@ -21,9 +21,10 @@ from usd3._checks import as_number, require
 from usd3._random import invert_cdf
 from usd3.belief import Level, data_logits
 from usd3.diffusion import Diffusion
-from usd3.method import Method, Noised
+from usd3.method import Method
 from usd3.mixture import Jumps
 from usd3.noise import Uniform
+from usd3.noised import Noised
 from usd3.objectives import LossOutput
 from usd3.process import column, flat
 from usd3.samplers import MakePredictor, Run
@@ -56,10 +57,8 @@ class RDM(Method):
     def __init__(self, diffusion: Diffusion, reweighting: str = "none", decoding: str = "vanilla", tau: float = 1.0):
         super().__init__(diffusion)
         require(reweighting in _WEIGHTS, "reweighting", reweighting, f"one of {', '.join(_WEIGHTS)}")
-        require(decoding in self.samplers, "decoding", decoding, f"one of {', '.join(self.samplers)}")
         self.reweighting, self.tau = reweighting, as_number(tau, "tau", 0, closed=True)
-        others = (name for name in type(self).samplers if name != decoding)
-        self.samplers = (decoding, *others)  # the default of this object comes first
+        self.prefer(decoding, "decoding")
 
     def loss_of(self, batch: Noised) -> LossOutput:
         """weight(t) CE(x_0, f) where x_t differs from x_0."""

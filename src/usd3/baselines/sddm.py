@@ -14,9 +14,10 @@ from usd3._random import uniform
 from usd3.belief import NEVER, Level, data_logits
 from usd3.converters import full_from_hollow
 from usd3.diffusion import Diffusion
-from usd3.method import Method, Noised
+from usd3.method import Method
 from usd3.mixture import safe_log
 from usd3.nets import Hollow
+from usd3.noised import Noised
 from usd3.objectives import LossOutput
 from usd3.process import flat
 from usd3.samplers import SAMPLERS, MakePredictor, euler_jumps, leaping, tau_leaping_jumps

@@ -14,8 +14,9 @@ from usd3._random import drawn_from, uniform
 from usd3.belief import FINITE, NEVER, known
 from usd3.converters import step_from_ratio
 from usd3.diffusion import Diffusion
-from usd3.method import Method, Noised
+from usd3.method import Method
 from usd3.mixture import safe_log
+from usd3.noised import Noised
 from usd3.objectives import LossOutput
 from usd3.process import SMALLEST, Times, constant, is_grid, total
 from usd3.samplers import MakePredictor, Predictor, Run
@@ -194,7 +195,7 @@ class SEDD(Method):
         num_samples = 128 if num_samples is None else as_count(num_samples, "num_samples", 1)
 
         def at(t: Time) -> Noised:
-            return self.noised(model, x_0, t, given, pad, generator, False)
+            return d.noised(model, x_0, t, given, pad, generator)
 
         nll = torch.zeros(x_0.shape[:1], dtype=torch.float64, device=x_0.device)
         for i in range(num_samples):

@@ -24,9 +24,10 @@ from usd3._checks import as_count, as_number, require
 from usd3._model import ignores_time
 from usd3.belief import FINITE, NEVER, Level, data_logits
 from usd3.diffusion import Diffusion
-from usd3.method import Method, Noised
+from usd3.method import Method
 from usd3.mixture import Transition
 from usd3.nets.hollow import Hollow
+from usd3.noised import Noised
 from usd3.objectives import LossOutput
 from usd3.process import SMALLEST, Times, column, flat, is_grid, total
 from usd3.samplers import MakePredictor, Predictor, Run, corrector_jumps, leaping, likeliest, tau_leaping_jumps
@@ -76,9 +77,9 @@ class TauLDR(Method):
         """The model, told the time as `time_mode` says."""
         return model if self.time_mode == "real" else WholeTime(model)
 
-    def noised(self, model: Callable[..., Any], *drawing: Any, **more: Any) -> Noised:
-        """As always, the model told the time as `time_mode` says."""
-        return super().noised(self.denoiser(model), *drawing, **more)
+    def trained(self, model: Callable[..., Any]) -> Callable[..., Any]:
+        """As the samplers see it."""
+        return self.denoiser(model)
 
     def loss_of(self, batch: Noised) -> LossOutput:
         """One of the three above, and the cross entropy. The log's `vlb` has the right mean in all of them."""

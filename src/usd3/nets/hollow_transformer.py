@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from usd3._checks import as_count, require
 from usd3.nets._prenorm import Encoder, Readout, mlp_of
+from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features
 
 __all__ = ["HollowTransformer"]
@@ -44,9 +45,7 @@ class HollowTransformer(nn.Module):
         super().__init__()
         self.ignores_time = timeless
         self.num_classes, self.length = as_count(num_classes, "num_classes", 2), as_count(length, "length", 1)
-        as_count(depth, "depth", 1)
-        require(dim % (2 * heads) == 0, "dim", dim, f"a multiple of 2 heads = {2 * heads}")
-        require(0 <= dropout < 1, "dropout", dropout, "a number in [0, 1)")
+        require_sizes(dim, depth, heads, dropout)
         require(readout in ("res_concat", "concat"), "readout", readout, "res_concat or concat")
         self.dim, self.embed = dim, nn.Embedding(num_classes, dim)
         nn.init.normal_(self.embed.weight, std=dim**-0.5)  # not so large that the positions would be lost

@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from usd3._checks import as_count, require
 from usd3.nets._prenorm import Encoder, Readout
+from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features
 
 __all__ = ["MaskedTransformer"]
@@ -44,9 +45,7 @@ class MaskedTransformer(nn.Module):
         self.ignores_time = timeless
         self.num_classes, self.length = as_count(num_classes, "num_classes", 2), as_count(length, "length", 1)
         self.chunk = max(1, _TOKENS // (length + 1)) if chunk is None else as_count(chunk, "chunk", 1)
-        as_count(depth, "depth", 1)
-        require(dim % (2 * heads) == 0, "dim", dim, f"a multiple of 2 heads = {2 * heads}")
-        require(0 <= dropout < 1, "dropout", dropout, "a number in [0, 1)")
+        require_sizes(dim, depth, heads, dropout)
         self.dim, self.dropout, self.embed = dim, dropout, nn.Embedding(num_classes + 1, dim)
         nn.init.normal_(self.embed.weight, std=dim**-0.5)  # not so large that the positions would be lost
         self.given = nn.Parameter(torch.zeros(dim))

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from usd3._checks import as_count, require
+from usd3._checks import as_count
 from usd3.kernels import Projection
+from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features
 
 __all__ = ["Transformer"]
@@ -34,9 +35,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.ignores_time, self.projection = timeless, projection
         self.num_classes, self.time_dim = as_count(num_classes, "num_classes", 2), as_count(time_dim, "time_dim", 4)
-        as_count(depth, "depth", 1)
-        require(dim % (2 * heads) == 0, "dim", dim, f"a multiple of 2 heads = {2 * heads}")
-        require(0 <= dropout < 1, "dropout", dropout, "a number in [0, 1)")
+        require_sizes(dim, depth, heads, dropout)
         self.head_dim = dim // heads
         self.embed = nn.Embedding(num_classes, dim)
         self.given = nn.Parameter(torch.zeros(dim))
