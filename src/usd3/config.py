@@ -16,7 +16,7 @@ from torch import nn
 from usd3 import schedules
 from usd3._checks import as_count, as_number, require
 from usd3.baselines import METHODS, USD3, Method
-from usd3.data import Dataset, load_arrays, load_bach, load_lakh, load_midi, scramble
+from usd3.data import Dataset, load_arrays, load_bach, load_image_tokens, load_lakh, load_midi, scramble
 from usd3.diffusion import Diffusion
 from usd3.nets import FilmTransformer, Hollow, HollowTransformer, MaskedTransformer, Transformer
 from usd3.noise import Absorbing, Marginal, Noise, Uniform
@@ -46,7 +46,8 @@ class DataConfig:
 
     Args:
         source: "bach" (the Bach works in music21), "array" (an .npy or .npz file), "lakh" (a folder with train.npy,
-            test.npy and descramble_key.txt) or "midi" (a folder of MIDI files).
+            test.npy and descramble_key.txt), "midi" (a folder of MIDI files) or "image_tokens" (an .npz file that
+            `usd3 encode` wrote).
         path: the file or folder; not for "bach".
         length: steps of a melody, 16th notes; only for "bach" and "midi". Longer ones are cut, shorter ones padded.
         num_classes: number of categories of an "array"; null: the largest token + 1.
@@ -60,7 +61,7 @@ class DataConfig:
         transpose: in training move each melody by up to so many semitones up or down; only for music.
     """
 
-    source: Literal["bach", "array", "lakh", "midi"] = "bach"
+    source: Literal["bach", "array", "lakh", "midi", "image_tokens"] = "bach"
     path: str | None = None
     length: int = 256
     num_classes: int | None = None
@@ -84,7 +85,12 @@ class DataConfig:
         if self.source == "bach":
             dataset = load_bach(self.length, **split)
         else:
-            kinds = {"array": "an .npy or .npz file", "lakh": "the folder of the release", "midi": "a folder"}
+            kinds = {
+                "array": "an .npy or .npz file",
+                "lakh": "the folder of the release",
+                "midi": "a folder",
+                "image_tokens": "a file that usd3 encode wrote",
+            }
             require(
                 self.path is not None, "data.path", self.path, f"{kinds[self.source]} for data.source {self.source}"
             )
@@ -99,6 +105,8 @@ class DataConfig:
                     music=self.music,
                     **split,
                 )
+            elif self.source == "image_tokens":
+                dataset = load_image_tokens(path)
             else:
                 dataset = load_lakh(path) if self.source == "lakh" else load_midi(path, self.length, **split)
         require(dataset.music or not self.transpose, "data.transpose", self.transpose, "0 for data that are not music")

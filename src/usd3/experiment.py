@@ -61,6 +61,7 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
         music=dataset.music,
         decode=None if dataset.decode is None else dataset.decode.tolist(),
         marginal=marginal,
+        source=dataset.source,
         prefix=default_prefix(recipe.training, torch.Size(dataset.shape).numel()),
         precision=recipe.training.precision,
         steps=recipe.training.steps,

@@ -19,6 +19,7 @@ from usd3._random import seed_of
 from usd3._version import __version__
 from usd3.baselines import METHODS
 from usd3.config import NETS, DataConfig, DiffusionConfig, MethodConfig, ModelConfig
+from usd3.data import ImageSource
 from usd3.kernels import Projection
 from usd3.method import Method
 from usd3.nets import Hollow
@@ -34,7 +35,7 @@ _LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # how many logits a batch may h
 class PipelineConfig:
     """What `config.json` says: the categories, the diffusion, the method, the network and the data they are for.
 
-    `steps` and `minutes` say how long it was trained.
+    `steps` and `minutes` say how long it was trained; `source` where the images are whose tokens it is about.
     """
 
     num_classes: int
@@ -46,6 +47,7 @@ class PipelineConfig:
     music: bool = False
     decode: list[int] | None = None
     marginal: list[float] | None = None
+    source: ImageSource | None = None
     prefix: int = 32
     precision: Literal["fp32", "bf16"] = "fp32"
     steps: int = 0
@@ -55,8 +57,14 @@ class PipelineConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PipelineConfig":
         """From the content of a config.json."""
-        parts = {"diffusion": DiffusionConfig, "method": MethodConfig, "model": ModelConfig, "data": DataConfig}
-        made = {name: kind(**values[name]) for name, kind in parts.items() if name in values}
+        parts = {
+            "diffusion": DiffusionConfig,
+            "method": MethodConfig,
+            "model": ModelConfig,
+            "data": DataConfig,
+            "source": ImageSource,
+        }
+        made = {name: kind(**values[name]) for name, kind in parts.items() if values.get(name) is not None}
         return cls(**{**values, **made})
 
 

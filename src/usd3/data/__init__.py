@@ -6,7 +6,9 @@ The music loaders need optional libraries, which are only looked for when a load
 
 from usd3.data.arrays import load_arrays
 from usd3.data.bach import load_bach
-from usd3.data.dataset import Dataset, Sequences
+from usd3.data.dataset import Dataset, ImageSource, Sequences
+from usd3.data.image_tokens import load_image_tokens, write_image_tokens
+from usd3.data.images import Images, as_bytes, as_floats
 from usd3.data.lakh import load_lakh
 from usd3.data.markov import MarkovChain
 from usd3.data.midi import load_midi, read_midi, write_midi
@@ -14,13 +16,19 @@ from usd3.data.scramble import scramble
 
 __all__ = [
     "Dataset",
+    "ImageSource",
+    "Images",
     "MarkovChain",
     "Sequences",
+    "as_bytes",
+    "as_floats",
     "load_arrays",
     "load_bach",
+    "load_image_tokens",
     "load_lakh",
     "load_midi",
     "read_midi",
     "scramble",
+    "write_image_tokens",
     "write_midi",
 ]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from usd3._checks import Checks, as_categories, as_count, require, require_type
 
-__all__ = ["MUSIC_CLASSES", "REST", "Dataset", "Sequences", "compact"]
+__all__ = ["MUSIC_CLASSES", "REST", "Dataset", "ImageSource", "Sequences", "compact"]
 
 REST = 128
 MUSIC_CLASSES = 129
@@ -50,12 +50,21 @@ class Sequences:
         return len(self.tokens)
 
 
+@dataclass(frozen=True)
+class ImageSource:
+    """Where tokens come from: the folder of the VQGAN that made them, and the path of the images."""
+
+    vqgan: str
+    images: str
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Objects of K categories in two splits.
 
     `music`: decoded categories 0..127 are MIDI pitches and 128 is a rest.
     `decode` (K,) is the original category of each category of the tokens, a permutation; None is the identity.
+    `source`: the objects are the tokens (h, w) of these images.
     """
 
     name: str
@@ -64,6 +73,7 @@ class Dataset:
     test: Sequences
     music: bool = False
     decode: Tensor | None = None
+    source: ImageSource | None = None
 
     def __post_init__(self) -> None:
         num_classes = as_count(self.num_classes, "num_classes", 2)

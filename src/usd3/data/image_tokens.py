@@ -1,0 +1,47 @@
+"""Files of image tokens: what `usd3 encode` writes and a model is trained on."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from usd3._checks import as_count, require
+from usd3._files import written_whole
+from usd3.data.arrays import read_arrays, sequences
+from usd3.data.dataset import Dataset, ImageSource, compact
+
+__all__ = ["load_image_tokens", "write_image_tokens"]
+
+
+def write_image_tokens(
+    path: str | os.PathLike[str], train: Tensor, test: Tensor, num_classes: int, source: ImageSource
+) -> None:
+    """Write the tokens (N, h, w) of both splits, and where images and VQGAN are, into one .npz file."""
+    about = {"num_classes": num_classes, "vqgan": source.vqgan, "images": source.images}
+    train, test = (compact(split, num_classes).cpu() for split in (train, test))
+    with written_whole(Path(path)) as file:
+        np.savez_compressed(file, about=np.array(json.dumps(about)), train=train.numpy(), test=test.numpy())
+
+
+def load_image_tokens(path: str | os.PathLike[str]) -> Dataset:
+    """The tokens of a file that `usd3 encode` wrote; the data set knows where images and VQGAN are."""
+    path = Path(path)
+    stored = read_arrays(path)
+    parts = ("train", "test", "about")
+    if not isinstance(stored, dict) or any(part not in stored for part in parts):
+        raise ValueError(f"{path}: expected a file of image tokens, as `usd3 encode` writes it")
+    try:
+        about = json.loads(str(stored["about"]))
+        source = ImageSource(str(about["vqgan"]), str(about["images"]))
+        num_classes = as_count(about["num_classes"], "num_classes", 2)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: its array about cannot be read ({error})") from None
+    splits = {}
+    for name in ("train", "test"):
+        tokens = stored[name]
+        require(tokens.dtype.kind in "iu", f"{path}[{name}].dtype", tokens.dtype, "integers")
+        require(tokens.ndim == 3 and tokens.size > 0, f"{path}[{name}].shape", tokens.shape, "(N, h, w)")
+        splits[name] = sequences(tokens, num_classes, name)
+    return Dataset(path.stem, num_classes, splits["train"], splits["test"], source=source)

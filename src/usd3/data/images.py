@@ -1,0 +1,55 @@
+"""Images in two splits, as bytes."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from usd3._checks import require, require_type
+
+__all__ = ["Images", "as_bytes", "as_floats"]
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Colour images of one size in a training and a test split, (N, 3, H, W) uint8.
+
+    The labels (N,) int64 number the `classes`; None where there are none.
+    """
+
+    name: str
+    train: Tensor
+    test: Tensor
+    train_labels: Tensor | None = None
+    test_labels: Tensor | None = None
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, split, labels in (
+            ("train", self.train, self.train_labels),
+            ("test", self.test, self.test_labels),
+        ):
+            is_bytes = isinstance(split, Tensor) and split.dtype == torch.uint8
+            require_type(is_bytes, name, split, "a uint8 tensor")
+            fits = split.dim() == 4 and split.shape[1] == 3 and split.numel() > 0
+            require(fits, f"{name}.shape", tuple(split.shape), "(N, 3, H, W), at least one image")
+            require(split.shape[1:] == self.train.shape[1:], f"{name}.shape", tuple(split.shape), "that of train")
+            if labels is not None:
+                require(len(labels) == len(split), f"len({name}_labels)", len(labels), f"{len(split)}, one an image")
+                known = int(labels.min()) >= 0 and int(labels.max()) < len(self.classes)
+                require(known, f"{name}_labels", f"up to {int(labels.max())}", f"0..{len(self.classes) - 1}")
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return int(self.train.shape[2]), int(self.train.shape[3])
+
+
+def as_floats(images: Tensor) -> Tensor:
+    """Bytes as numbers in -1..1, as the networks see them."""
+    return images.to(torch.get_default_dtype()) / 127.5 - 1
+
+
+def as_bytes(images: Tensor) -> Tensor:
+    """Numbers in -1..1 as bytes; what lies outside is cut off."""
+    return ((images.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
