@@ -19,6 +19,8 @@ __all__ = [
     "Metric",
     "Row",
     "csv_table",
+    "describe_images",
+    "heading",
     "latex_table",
     "marks",
     "read_references",
@@ -111,6 +113,27 @@ def _metrics(row: Mapping[str, Any], bits: float | None) -> dict[str, Summary]:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
+
+
+def heading(found: Mapping[str, Any]) -> str:
+    """What a table is about, from what `usd3 evaluate` wrote: how much was drawn, and what it is compared with."""
+    used, images = found["settings"], found.get("compared_with")
+    if images is None:
+        line = f"{found['data']}: {found['objects']} held-out objects, first {used['prefix']} elements given, "
+        return line + f"{used['runs']} continuations of each in {used['steps']} steps, seed {used['seed']}"
+    return f"{found['data']}: {describe_images(used, images)}"
+
+
+def describe_images(settings: Mapping[str, Any], compared_with: Mapping[str, Any]) -> str:
+    """How many images were drawn, and which they are compared with."""
+    drawn = f"{settings['images']['num']} images in {settings['steps']} steps, seed {settings['seed']}"
+    line = drawn if settings["runs"] == 1 else f"{settings['runs']} sets of {drawn}"
+    line += f", against {compared_with['training_images']} training images"
+    if compared_with["classifier"] is None:
+        return line
+    accuracy = compared_with["classifier_accuracy"]
+    known = "" if accuracy is None else f" (accuracy {accuracy:.3f})"
+    return f"{line}, by the classifier {compared_with['classifier']}{known}"
 
 
 def require_comparable(runs: Mapping[str, tuple[DataConfig, int]]) -> None:
