@@ -82,7 +82,7 @@ def test_tables_have_a_row_for_each_corrector_and_the_scale_once(model, capsys):
     with open(model / "out/sweep.csv") as file:
         kinds = {row["label"]: row["kind"] for row in csv.DictReader(file)}
     assert [name for name, kind in kinds.items() if kind == "method"] == labels
-    assert [name for name, kind in kinds.items() if kind == "reference"][0] == "Markov chain"
+    assert next(name for name, kind in kinds.items() if kind == "reference") == "Markov chain"
     text = (model / "out/sweep.txt").read_text()
     assert text in capsys.readouterr().out
     assert text.startswith("data: 4 held-out objects, first 2 elements given, 2 continuations of each in 4 steps")

@@ -129,8 +129,6 @@ def describe_images(settings: Mapping[str, Any], compared_with: Mapping[str, Any
     drawn = f"{settings['images']['num']} images in {settings['steps']} steps, seed {settings['seed']}"
     line = drawn if settings["runs"] == 1 else f"{settings['runs']} sets of {drawn}"
     line += f", against {compared_with['training_images']} training images"
-    if compared_with["classifier"] is None:
-        return line
     accuracy = compared_with["classifier_accuracy"]
     known = "" if accuracy is None else f" (accuracy {accuracy:.3f})"
     return f"{line}, by the classifier {compared_with['classifier']}{known}"

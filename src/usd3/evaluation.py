@@ -52,7 +52,7 @@ class ImageSettings:
 
     Args:
         num: images of a run, drawn from nothing.
-        classifier: folder that `usd3 classifier` made, whose features the metrics use; null: only IS and FID.
+        classifier: folder that `usd3 classifier` made, whose features the metrics use. It is needed.
         inception: file of the weights of the Inception network, for IS and FID; null: without these.
         reference: compare with at most so many training images; null: all.
         path: where the images are, if not where they were when they were encoded.
@@ -67,8 +67,8 @@ class ImageSettings:
     vqgan: str | None = None
 
     def __post_init__(self) -> None:
-        as_count(self.num, "images.num", 2)
-        as_count(2 if self.reference is None else self.reference, "images.reference", 2)
+        as_count(self.num, "images.num", 4)
+        as_count(4 if self.reference is None else self.reference, "images.reference", 4)
 
 
 @dataclass

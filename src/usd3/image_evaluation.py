@@ -6,6 +6,7 @@ model of the tokens, an optimistic one: those images are among the ones they are
 
 import json
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,13 +17,13 @@ import torch
 from torch import Tensor
 
 from usd3._checks import require
+from usd3._processes import is_main
 from usd3._random import seed_of
 from usd3.comparison import IMAGE_METRICS, describe_images
 from usd3.data import Dataset, ImageSource
 from usd3.evaluation import Evaluation, EvaluationSettings
 from usd3.metrics.summary import Summary, format_table, summarise
 from usd3.pipeline import Pipeline
-from usd3.progress import progress
 from usd3.samplers import Corrector, Step
 
 __all__ = ["FreeImages", "ImageEvaluation", "RealImages", "require_image_settings"]
@@ -43,8 +44,8 @@ class ImageEvaluation(Evaluation):
         known = {key for row in self.rows.values() for key in row}
         lines = [format_table(self.rows, {key: metric.titled for key, metric in IMAGE_METRICS.items() if key in known})]
         for name, bits in self.bits_per_element.items():
-            lines += ["", f"bits per element of the tokens of held-out images (nats in brackets), {name}:"]
-            lines += [f"  {bits:.3f} ({bits * math.log(2):.3f})"]
+            lines += ["", f"bits per element of the tokens of held-out images, {name}: "]
+            lines[-1] += f"{bits:.3f} ({bits * math.log(2):.3f} nats)"
         return "\n".join(lines)
 
 
@@ -53,11 +54,9 @@ def require_image_settings(settings: EvaluationSettings) -> None:
     require(settings.prefix in (None, 0), "prefix", settings.prefix, "null or 0: images are drawn from nothing")
     whole = settings.include_prefix
     require(whole, "include_prefix", whole, "true: images are drawn from nothing")
-    chosen = settings.images.classifier is not None or settings.images.inception is not None
-    trains = (
-        "the folder of a classifier, which `usd3 classifier --images IMAGES --run FOLDER` trains, or images.inception"
-    )
-    require(chosen, "images.classifier", None, trains)
+    chosen = settings.images.classifier
+    trains = "the folder of a classifier, as `usd3 classifier --images IMAGES --run FOLDER` trains one"
+    require(chosen is not None, "images.classifier", chosen, trains)
 
 
 class RealImages:
@@ -72,7 +71,7 @@ class RealImages:
         self.vqgan = load_vqgan(source.vqgan, device)
         codes = int(self.vqgan.num_codes)
         require(codes == dataset.num_classes, "images.vqgan", f"{codes} codes", f"{dataset.num_classes}, as the tokens")
-        self.tokens, self.num = dataset.decoded(dataset.train.tokens.long()), chosen.num
+        self.tokens = dataset.decoded(dataset.train.tokens.long())
         height, width = self.vqgan.decode_images(self.tokens[:1]).shape[-2:]
         images = load_images(source.images, size=height if height == width else None)
         counts, expected = (len(images.train), len(images.test)), (len(dataset.train), len(dataset.test))
@@ -81,7 +80,8 @@ class RealImages:
         seen = f"{source.images} with {counts[0]} and {counts[1]} of {images.size[0]} x {images.size[1]}"
         require(same, "images.path", seen, wanted)
         self.train, self.test = spread(images.train, chosen.reference), images.test
-        self.classifier = None if chosen.classifier is None else load_classifier(chosen.classifier, device)
+        folder = Path(str(chosen.classifier))
+        self.classifier = load_classifier(folder, device)
         self.inception = chosen.inception
         self._metrics: Any = None
         self.about = {
@@ -89,7 +89,7 @@ class RealImages:
             "training_images": len(self.train),
             "vqgan": source.vqgan,
             "classifier": chosen.classifier,
-            "classifier_accuracy": None if chosen.classifier is None else _accuracy(Path(chosen.classifier)),
+            "classifier_accuracy": _accuracy(folder),
             "inception": chosen.inception,
         }
 
@@ -105,23 +105,22 @@ class RealImages:
         """The metrics of what the VQGAN makes of tokens (N, h, w)."""
         return self.scores(self.vqgan.decode_images(tokens))
 
-    def scale(self, advance: Callable[[str], None] = lambda _: None) -> dict[str, dict[str, Summary]]:
-        """Rows that show the scale: as many training images through the VQGAN, and as many held-out ones if there are.
+    def scale(self, num: int) -> dict[str, dict[str, Summary]]:
+        """Rows that show the scale: `num` training images through the VQGAN, and held-out ones if there are as many.
 
         A smaller set of held-out images would not be comparable: every Fréchet distance is larger on fewer images.
         """
-        rows = {"VQGAN reconstruction": summaries([self.scores_of(spread(self.tokens, self.num))])}
-        advance("VQGAN reconstruction")
-        if len(self.test) >= self.num:
-            rows["held-out images"] = summaries([self.scores(spread(self.test, self.num))])
-            advance("held-out images")
+        _say("VQGAN reconstruction")
+        rows = {"VQGAN reconstruction": summaries([self.scores_of(spread(self.tokens, num))])}
+        if len(self.test) >= num:
+            _say("held-out images")
+            rows["held-out images"] = summaries([self.scores(spread(self.test, num))])
         return rows
 
     def evaluation(self, settings: EvaluationSettings) -> ImageEvaluation:
         """The scale alone, without a model."""
-        with progress("measuring real images", 1 + (len(self.test) >= self.num)) as advance:
-            rows = self.scale(_counting(advance))
-        return ImageEvaluation(asdict(settings), self.num, 0, rows, compared_with=self.about)
+        num = settings.images.num
+        return ImageEvaluation(asdict(settings), num, 0, self.scale(num), compared_with=self.about)
 
 
 @dataclass(frozen=True)
@@ -171,19 +170,16 @@ class FreeImages:
         runs, num = generated.shape[:2]
         used = asdict(settings) | {"prefix": 0, "runs": runs, "images": asdict(settings.images) | {"num": num}}
         found = ImageEvaluation(used, num, 0, {}, compared_with=self.real.about)
-        rows = settings.baselines * (1 + (len(self.real.test) >= self.real.num))
-        with progress("measuring", runs + rows + bool(settings.bound_samples)) as show:
-            advance = _counting(show)
-            scores = []
-            for run, tokens in enumerate(generated):
-                scores.append(self.real.scores_of(tokens))
-                advance(f"set {run + 1} of {runs}")
-            found.rows["model"] = summaries(scores)
-            if settings.baselines:
-                found.rows |= self.real.scale(advance)
-            if settings.bound_samples:
-                found.bits_per_element["model (upper bound)"] = self._bits(settings)
-                advance("bits per element")
+        scores = []
+        for run, tokens in enumerate(generated, start=1):
+            _say(f"set {run} of {runs}")
+            scores.append(self.real.scores_of(tokens))
+        found.rows["model"] = summaries(scores)
+        if settings.baselines:
+            found.rows |= self.real.scale(num)
+        if settings.bound_samples:
+            _say("bits per element of held-out images")
+            found.bits_per_element["model (upper bound)"] = self._bits(settings)
         return found
 
     def _bits(self, settings: EvaluationSettings) -> float:
@@ -206,16 +202,10 @@ def summaries(scores: Sequence[dict[str, float]]) -> dict[str, Summary]:
     return {key: summarise(np.array([score[key] for score in scores])) for key in scores[0]}
 
 
-def _counting(advance: Callable[[int, str], None]) -> Callable[[str], None]:
-    """Tell that one more part of the work is done."""
-    done = 0
-
-    def next_part(name: str) -> None:
-        nonlocal done
-        done += 1
-        advance(done, name)
-
-    return next_part
+def _say(part: str) -> None:
+    """Tell which part of the work begins: each may take minutes, and the metrics have bars of their own."""
+    if is_main():
+        print(f"measuring {part}", file=sys.stderr, flush=True)
 
 
 def _source(dataset: Dataset, settings: EvaluationSettings) -> ImageSource:
@@ -231,5 +221,5 @@ def _accuracy(folder: Path) -> float | None:
     file = folder / "results.json"
     if not file.is_file():
         return None
-    value = json.loads(file.read_text()).get("accuracy")
+    value = json.loads(file.read_text()).get("test_accuracy")
     return None if value is None else float(value)
