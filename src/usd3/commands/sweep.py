@@ -116,8 +116,8 @@ def _kept(folder: Path | None, subject: Subject) -> list[dict[str, Any]]:
     for name in ("model", "data", "trained"):
         require(about[name] == subject.about[name], name, subject.about[name], f"{about[name]}, as in {file}")
     for name, value in asdict(subject.settings).items():
-        same = before[name] == value or (name == "prefix" and value is None)
-        require(same, name, value, f"{before[name]}, as in {file}; or another --out")
+        same = before.get(name) == value or (name == "prefix" and value is None)
+        require(same, name, value, f"{before.get(name)}, as in {file}; or another --out")
     return results
 
 
