@@ -44,7 +44,7 @@ def test_an_interrupted_sweep_goes_on_with_the_same_draws(model, monkeypatch, ca
     assert main([*command, "--out", "whole"]) == 0
     whole = json.loads((model / "whole/sweep.json").read_text())
     errors = capsys.readouterr().err
-    assert "sampling 2/3, N = 2, Δn = 0.5, last 2" in errors
+    assert "sampling 2/3 (N = 2, Δn = 0.5, last 2)" in errors
     draw, done = Subject.drawn, []
 
     def stopping(self, own, title):
@@ -60,7 +60,7 @@ def test_an_interrupted_sweep_goes_on_with_the_same_draws(model, monkeypatch, ca
     done.clear()
     assert main([*command, "--out", "part"]) == 0
     assert len(done) == 1
-    assert done[0].startswith("sampling 3/3, N = 5")
+    assert done[0].startswith("sampling 3/3 (N = 5")
     part = json.loads((model / "part/sweep.json").read_text())
     assert [found | {"sampling_seconds": 0} for found in part] == [found | {"sampling_seconds": 0} for found in whole]
     assert part[0]["rows"]["model"] != part[1]["rows"]["model"] != part[2]["rows"]["model"]

@@ -76,7 +76,7 @@ def sweep(options: EvaluateOptions) -> None:
         print(f"results go to {folder}; with --out {folder} the same command goes on", file=sys.stderr)
     for number, own in enumerate(chosen, start=1):
         if not any(found["corrector"] == asdict(own) for found in results):
-            results.append(_measured(subject, own, results, f"sampling {number}/{len(chosen)}, {label(own)}"))
+            results.append(_measured(subject, own, results, f"sampling {number}/{len(chosen)} ({label(own)})"))
             if is_main():
                 write_whole(Path(str(folder)) / _RESULTS, as_json(results))
     if is_main():
