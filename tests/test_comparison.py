@@ -18,10 +18,11 @@ from usd3.comparison import (
     read_references,
     read_row,
     require_comparable,
+    shown_metrics,
     text_table,
 )
 from usd3.config import DataConfig
-from usd3.metrics.summary import Summary
+from usd3.metrics.summary import COLUMNS, Summary
 from usd3.step import SETTLED
 
 NAN = math.nan
@@ -65,6 +66,8 @@ def test_only_clear_directions_are_ranked():
     assert marks(rows(0.1, 0.2, metric="bits_per_element"), "bits_per_element") == [1, 0]
     assert marks(rows(0.1, 0.2, metric="edit_diversity"), "edit_diversity") == [0, 0]
     assert marks(rows(0.1, 0.2), "2g_hellinger") == [0, 0]  # nobody has it
+    assert marks(rows(0.1, 0.3, 0.2, metric="recall"), "recall") == [0, 1, 2]
+    assert marks(rows(3, 1, 2, metric="fid"), "fid") == [0, 1, 2]
 
 
 def test_results_are_read_with_what_they_cost():
@@ -108,6 +111,36 @@ def test_the_csv_has_every_digit_and_leaves_unknown_cells_empty():
     assert float(table[1]["1g_hellinger_mean"]) == pytest.approx(1 / 3, abs=1e-9)
     assert (table[0]["1g_hellinger_std"], table[0]["bits_per_element_mean"], table[1]["minutes"]) == ("0.25", "", "")
     assert set(COSTS) <= set(table[0])
+
+
+def images(**means: float) -> dict:
+    """What `usd3 evaluate` writes about images."""
+    cells = {key: {"mean": mean, "std": 0.0} for key, mean in means.items()}
+    return found() | {"rows": {"model": cells, "VQGAN reconstruction": cells}, "bits_per_element": {}}
+
+
+def test_tables_of_images_have_their_metrics_alone_and_say_which_way_is_better():
+    several = [read_row(f"m{i}", images(classifier_frechet=i, recall=i / 10)) for i in range(3)]
+    scale = read_references(images(classifier_frechet=0.5, fid=9.0))
+    lines = text_table(several, scale).splitlines()
+    assert re.split(r"\s{2,}", lines[0])[1:] == ["classifier Fréchet ↓", "recall ↑", "FID ↓", "bits/element ↓"]
+    assert re.split(r"\s{2,}", lines[1]) == ["m0", "0.000**", "0.000", "-", "-"]
+    assert re.split(r"\s{2,}", lines[3]) == ["m2", "2.000", "0.200**", "-", "-"]
+    assert lines[4].split("  ")[0] == "VQGAN reconstruction"
+    assert "** best, * second best; ↓ less is better; ↑ more is better." in lines
+    table = next(csv.reader(io.StringIO(csv_table(several, scale))))
+    assert [name for name in table if name.endswith("_mean")] == [
+        f"{key}_mean" for key in ("classifier_frechet", "recall", "fid", "bits_per_element")
+    ]
+    latex = latex_table(several, scale)
+    assert r"Method & classifier Fr\'echet $\downarrow$ & recall $\uparrow$ & FID" in latex
+    assert latex.isascii()
+    assert "↑" not in text_table([Row("a", {"1g_hellinger": Summary(1, 0)})])
+
+
+def test_the_columns_of_sequences_come_together():
+    single = Row("a", {"1g_hellinger": Summary(0.1, 0), "bits_per_element": Summary(NAN, 0)})  # one run has no edit
+    assert shown_metrics([single]) == [*COLUMNS, "bits_per_element"]
 
 
 def test_latex_is_bold_underlined_escaped_and_rectangular():

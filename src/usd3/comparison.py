@@ -5,7 +5,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from usd3._checks import require
 from usd3.config import DataConfig
@@ -14,15 +14,19 @@ from usd3.step import SETTLED
 
 __all__ = [
     "COSTS",
+    "IMAGE_METRICS",
     "METRICS",
     "Metric",
     "Row",
     "csv_table",
+    "describe_images",
+    "heading",
     "latex_table",
     "marks",
     "read_references",
     "read_row",
     "require_comparable",
+    "shown_metrics",
     "text_table",
 ]
 
@@ -31,11 +35,26 @@ class Metric(NamedTuple):
     """A column. Not every one says what is better: samples without any sense are the most diverse."""
 
     title: str
-    lower_is_better: bool = True
+    better: Literal["lower", "higher"] | None = "lower"
+
+    @property
+    def titled(self) -> str:
+        """The title with an arrow towards what is better."""
+        return self.title if self.better is None else f"{self.title} {_ARROWS[self.better]}"
 
 
+_ARROWS = {"lower": "↓", "higher": "↑"}
+IMAGE_METRICS = {
+    "classifier_score": Metric("classifier score", "higher"),
+    "classifier_frechet": Metric("classifier Fréchet"),
+    "precision": Metric("precision", "higher"),
+    "recall": Metric("recall", "higher"),
+    "inception_score": Metric("IS", "higher"),
+    "fid": Metric("FID"),
+}
 METRICS = {
-    **{key: Metric(title, key != "edit_diversity") for key, title in COLUMNS.items()},
+    **{key: Metric(title, None if key == "edit_diversity" else "lower") for key, title in COLUMNS.items()},
+    **IMAGE_METRICS,
     "bits_per_element": Metric("bits/element"),
 }
 COSTS = {
@@ -82,7 +101,7 @@ def read_row(label: str, found: Mapping[str, Any]) -> Row:
 
 
 def read_references(found: Mapping[str, Any]) -> list[Row]:
-    """The rows that show the scale: a Markov chain, other objects, the truth."""
+    """The rows that show the scale: a Markov chain, other objects, the truth; of images, real ones."""
     bits = found["bits_per_element"]
     return [Row(name, _metrics(row, bits.get(name))) for name, row in found["rows"].items() if name != "model"]
 
@@ -94,6 +113,25 @@ def _metrics(row: Mapping[str, Any], bits: float | None) -> dict[str, Summary]:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
+
+
+def heading(found: Mapping[str, Any]) -> str:
+    """What a table is about, from what `usd3 evaluate` wrote: how much was drawn, and what it is compared with."""
+    used, images = found["settings"], found.get("compared_with")
+    if images is None:
+        line = f"{found['data']}: {found['objects']} held-out objects, first {used['prefix']} elements given, "
+        return line + f"{used['runs']} continuations of each in {used['steps']} steps, seed {used['seed']}"
+    return f"{found['data']}: {describe_images(used, images)}"
+
+
+def describe_images(settings: Mapping[str, Any], compared_with: Mapping[str, Any]) -> str:
+    """How many images were drawn, and which they are compared with."""
+    drawn = f"{settings['images']['num']} images in {settings['steps']} steps, seed {settings['seed']}"
+    line = drawn if settings["runs"] == 1 else f"{settings['runs']} sets of {drawn}"
+    line += f", against {compared_with['training_images']} training images"
+    accuracy = compared_with["classifier_accuracy"]
+    known = "" if accuracy is None else f" (accuracy {accuracy:.3f})"
+    return f"{line}, by the classifier {compared_with['classifier']}{known}"
 
 
 def require_comparable(runs: Mapping[str, tuple[DataConfig, int]]) -> None:
@@ -113,14 +151,17 @@ def require_comparable(runs: Mapping[str, tuple[DataConfig, int]]) -> None:
 def marks(rows: Sequence[Row], metric: str) -> list[int]:
     """1 for the best, 2 for the second best, 0 for the others; equal as printed is equal.
 
-    Nothing is marked where less is not better, or where only one row has a value; of two, the second is just the other.
+    Nothing is marked where no direction is better, or where only one row has a value; of two, the second is just the
+    other.
     """
     values = [row.mean(metric) for row in rows]
     shown = [float(_digits(value)) if math.isfinite(value) else math.nan for value in values]
     known = [value for value in shown if not math.isnan(value)]
-    if not METRICS[metric].lower_is_better or len(known) < 2:
+    better = METRICS[metric].better
+    if better is None or len(known) < 2:
         return [0] * len(rows)
-    places = {value: place for place, value in enumerate(sorted(set(known))[: 1 if len(known) == 2 else 2], start=1)}
+    ordered = sorted(set(known), reverse=better == "higher")[: 1 if len(known) == 2 else 2]
+    places = {value: place for place, value in enumerate(ordered, start=1)}
     return [places.get(value, 0) for value in shown]
 
 
@@ -131,30 +172,47 @@ def _digits(value: float) -> str:
 # ---- tables -------------------------------------------------------------------------------------------------------
 
 
+def shown_metrics(rows: Sequence[Row]) -> list[str]:
+    """The metrics that some row has; those of sequences come all together."""
+    known = {key for row in rows for key in row.metrics}
+    known |= set(COLUMNS) if known & set(COLUMNS) else set()
+    return [key for key in METRICS if key in known]
+
+
 def text_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     """The metrics, with ** at the best and * at the second best, and below them what each method cost."""
-    marked = {key: marks(rows, key) for key in METRICS}
-    head = ["", *(f"{metric.title} ↓" if metric.lower_is_better else metric.title for metric in METRICS.values())]
+    keys = shown_metrics([*rows, *references])
+    marked = {key: marks(rows, key) for key in keys}
+    head = ["", *(METRICS[key].titled for key in keys)]
     body = [
-        [row.label, *(_cell(row, key, " ± ") + ("", "**", "*")[marked[key][i]] for key in METRICS)]
+        [row.label, *(_cell(row, key, " ± ") + ("", "**", "*")[marked[key][i]] for key in keys)]
         for i, row in enumerate(rows)
     ]
-    body += [[row.label, *(_cell(row, key, " ± ") for key in METRICS)] for row in references]
+    body += [[row.label, *(_cell(row, key, " ± ") for key in keys)] for row in references]
     costs = [["", *COSTS.values()]]
     costs += [[row.label, *(_cost(row, key) for key in COSTS)] for row in rows]
-    notes = "** best, * second best; ↓ less is better. edit: more is more diverse, which alone is no merit."
-    return "\n".join([*_aligned([head, *body]), "", notes, "", *_aligned(costs)]) + "\n"
+    return "\n".join([*_aligned([head, *body]), "", _notes(keys), "", *_aligned(costs)]) + "\n"
+
+
+def _notes(keys: Sequence[str]) -> str:
+    """What the marks and arrows of a table mean."""
+    directions = {"lower": "↓ less is better", "higher": "↑ more is better"}
+    used = {METRICS[key].better for key in keys}
+    notes = "; ".join(["** best, * second best", *(text for name, text in directions.items() if name in used)])
+    edit = " edit: more is more diverse, which alone is no merit." if "edit_diversity" in keys else ""
+    return f"{notes}.{edit}"
 
 
 def csv_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     """One line for each row: mean and standard deviation of every metric, and the costs; unknown is empty."""
-    parts = [f"{key}_{part}" for key in METRICS for part in Summary._fields]
+    keys = shown_metrics([*rows, *references])
+    parts = [f"{key}_{part}" for key in keys for part in Summary._fields]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["label", "kind", *parts, *COSTS])
     for kind, several in (("method", rows), ("reference", references)):
         for row in several:
-            cells = [value for key in METRICS for value in row.metrics.get(key, Summary(math.nan, math.nan))]
+            cells = [value for key in keys for value in row.metrics.get(key, Summary(math.nan, math.nan))]
             cells += [row.costs.get(key, math.nan) for key in COSTS]
             writer.writerow([row.label, kind, *(f"{cell:.9g}" if math.isfinite(cell) else "" for cell in cells)])
     return out.getvalue()
@@ -162,17 +220,17 @@ def csv_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
 
 def latex_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     """A tabular of the metrics, the best bold and the second best underlined. It needs the package booktabs."""
-    marked = {key: marks(rows, key) for key in METRICS}
-    arrow = r" $\downarrow$"
-    titles = [_escaped(metric.title) + (arrow if metric.lower_is_better else "") for metric in METRICS.values()]
+    keys = shown_metrics([*rows, *references])
+    marked = {key: marks(rows, key) for key in keys}
+    titles = [_escaped(METRICS[key].titled) for key in keys]
     best = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
     body = [
-        [_escaped(row.label), *(best[marked[key][i]].format(_cell(row, key, r"$\pm$")) for key in METRICS)]
+        [_escaped(row.label), *(best[marked[key][i]].format(_cell(row, key, r"$\pm$")) for key in keys)]
         for i, row in enumerate(rows)
     ]
-    below = [[_escaped(row.label), *(_cell(row, key, r"$\pm$") for key in METRICS)] for row in references]
+    below = [[_escaped(row.label), *(_cell(row, key, r"$\pm$") for key in keys)] for row in references]
     lines = [
-        r"\begin{tabular}{l" + "c" * len(METRICS) + "}",
+        r"\begin{tabular}{l" + "c" * len(keys) + "}",
         r"\toprule",
         _latex_line(["Method", *titles]),
         r"\midrule",
@@ -212,6 +270,10 @@ _SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
+    "é": r"\'e",
+    "Δ": r"$\Delta$",
+    "↓": r"$\downarrow$",
+    "↑": r"$\uparrow$",
 }
 
 

@@ -1,10 +1,13 @@
-"""How good are the continuations of held-out sequences, beside a Markov chain and beside other true sequences?"""
+"""How good are the continuations of held-out sequences, beside a Markov chain and beside other true sequences?
+
+For models of images see `usd3.image_evaluation`.
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -26,10 +29,46 @@ from usd3.metrics import (
 from usd3.pipeline import Pipeline
 from usd3.samplers import Corrector, Step
 
-__all__ = ["Evaluation", "EvaluationSettings", "HeldOut", "continue_held_out", "evaluate", "evaluate_baselines"]
+__all__ = [
+    "Continuations",
+    "Evaluation",
+    "EvaluationSettings",
+    "HeldOut",
+    "ImageSettings",
+    "Task",
+    "continue_held_out",
+    "evaluate",
+    "evaluate_baselines",
+    "require_no_images",
+]
 
 _LARGEST_N = 3  # of the n-grams
 _FEW = 10  # objects; a ratio of fewer is in the results, but not shown
+
+
+@dataclass
+class ImageSettings:
+    """How images are measured; only for a model of image tokens.
+
+    Args:
+        num: images of a run, drawn from nothing.
+        classifier: folder that `usd3 classifier` made, whose features the metrics use. It is needed.
+        inception: file of the weights of the Inception network, for IS and FID; null: without these.
+        reference: compare with at most so many training images; null: all.
+        path: where the images are, if not where they were when they were encoded.
+        vqgan: folder of the VQGAN, if not where it was then.
+    """
+
+    num: int = 5000
+    classifier: str | None = None
+    inception: str | None = None
+    reference: int | None = None
+    path: str | None = None
+    vqgan: str | None = None
+
+    def __post_init__(self) -> None:
+        as_count(self.num, "images.num", 4)
+        as_count(4 if self.reference is None else self.reference, "images.reference", 4)
 
 
 @dataclass
@@ -37,17 +76,18 @@ class EvaluationSettings:
     """What to measure.
 
     Args:
-        prefix: elements of each held-out object that are given; null: as in training.
-        runs: continuations of each object; the table shows their mean and standard deviation.
+        prefix: elements of each held-out object that are given; null: as in training. Images are drawn from nothing.
+        runs: continuations of each object, or sets of images; the table shows their mean and standard deviation.
         steps: sampling steps.
-        limit: use only the first so many held-out objects; null: all.
+        limit: use only the first so many held-out objects; null: all. Of images, for the bound alone.
         include_prefix: whether the given elements count in the n-grams and edit distances, as in the paper.
-        baselines: compare with a Markov chain and with other held-out objects.
+        baselines: compare with a Markov chain and with other held-out objects; images with real ones.
         bound_samples: times at which the likelihood bound is estimated; 0: no bound.
         temperature: divide the logits by this.
         sampler: one of the method's; null: its own.
         seed: seed of all draws.
         batch_size: objects at once; null: chosen by memory.
+        images: for a model of image tokens.
     """
 
     prefix: int | None = None
@@ -61,6 +101,7 @@ class EvaluationSettings:
     sampler: str | None = None
     seed: int = 0
     batch_size: int | None = None
+    images: ImageSettings = field(default_factory=ImageSettings)
 
     def __post_init__(self) -> None:
         for name in ("runs", "steps"):
@@ -124,6 +165,11 @@ class Evaluation:
         finite: dict[str, Any] = _finite(asdict(self) | {"rows": rows})
         return finite
 
+    def heading(self) -> str:
+        """What was measured, in one line."""
+        skipped = f"; {self.skipped} left out, as they end too soon after that" if self.skipped else ""
+        return f"{self.objects} held-out objects, first {self.settings['prefix']} elements given{skipped}"
+
     def as_text(self) -> str:
         """Tables to read."""
         lines = [format_table(self.rows)]
@@ -148,6 +194,56 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(part) for key, part in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Task(Protocol):
+    """What a model is asked to draw, and how that is measured."""
+
+    @property
+    def num(self) -> int:
+        """Objects of a run."""
+
+    def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Tensor:
+        """Draw all runs: (R, N, ...) in the categories of the data."""
+
+    def measure(self, generated: Tensor, settings: EvaluationSettings) -> Evaluation:
+        """Measure objects (R, N, ...)."""
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """The task on sequences: continue held-out objects."""
+
+    pipeline: Pipeline
+    dataset: Dataset
+    held_out: HeldOut
+    settings: EvaluationSettings
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, dataset: Dataset, settings: EvaluationSettings) -> "Continuations":
+        """On the held-out objects of the data."""
+        require_no_images(settings)
+        return cls(pipeline, dataset, HeldOut.of(pipeline, dataset, settings), settings)
+
+    @property
+    def num(self) -> int:
+        """Objects of a run."""
+        return len(self.held_out.truth)
+
+    def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Tensor:
+        """Continue each object `runs` times."""
+        return continue_held_out(self.pipeline, self.held_out, self.settings, corrector, callback)
+
+    def measure(self, generated: Tensor, settings: EvaluationSettings) -> Evaluation:
+        """Compare with what is true."""
+        return evaluate(self.pipeline, self.dataset, self.held_out, settings, generated)
+
+
+def require_no_images(settings: EvaluationSettings) -> None:
+    """Refuse settings for images where the data are none."""
+    for name, value in asdict(settings.images).items():
+        unset = value == getattr(ImageSettings(), name)
+        require(unset, f"images.{name}", value, "no such option, as the data are no image tokens")
 
 
 def continue_held_out(

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml  # type: ignore[import-untyped]
 
@@ -18,11 +19,21 @@ from usd3._checks import as_count, require
 from usd3._files import write_whole
 from usd3.baselines import METHODS
 from usd3.commands.jobs import Job, run_jobs
-from usd3.comparison import csv_table, latex_table, read_references, read_row, require_comparable, text_table
+from usd3.comparison import (
+    csv_table,
+    heading,
+    latex_table,
+    read_references,
+    read_row,
+    require_comparable,
+    text_table,
+)
 from usd3.config import DataConfig, Recipe, TrainingConfig
 from usd3.data import Dataset
-from usd3.evaluation import EvaluationSettings, HeldOut, evaluate_baselines
+from usd3.data.arrays import read_arrays
+from usd3.evaluation import EvaluationSettings, HeldOut, evaluate_baselines, require_no_images
 from usd3.experiment import default_prefix, new_folder, pipeline_for
+from usd3.image_evaluation import RealImages, require_image_settings
 from usd3.pictures import metrics_plot, training_plot
 from usd3.pipeline import PipelineConfig
 from usd3.recipes import list_recipes
@@ -30,6 +41,7 @@ from usd3.recipes import list_recipes
 __all__ = ["CompareOptions", "compare"]
 
 _ENDLESS = 10_000_000  # steps, where the minutes decide
+_SHOWN = 10  # samples of each method in the picture
 _MARK = "comparison.json"  # says that a folder is one of a comparison
 
 
@@ -85,7 +97,7 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     dataset = data.load()
     prefix = _shared_prefix(entries, dataset, options.evaluation.prefix)
     settings = replace(options.evaluation, prefix=prefix)
-    HeldOut.after(prefix, dataset, settings.limit)
+    _require_settings(dataset, settings)
     for entry in entries:
         _require_measurable(entry, dataset, settings)  # before anything is trained
     out = new_folder("runs", "compare") if out is None else out
@@ -94,11 +106,13 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     try:
         failed = run_jobs("training", [job for e in entries for job in _training(e, out)], options.jobs)
         entries = [entry for entry in entries if entry.label not in failed]
-        failed |= _measure(entries, out, options, settings)
-        references = _references(data, dataset, settings, out) if settings.baselines and entries else {}
+        failed |= _measure(entries, out, options, settings, keep=dataset.source is not None)
+        entries = [entry for entry in entries if entry.label not in failed]
+        wanted = settings.baselines and bool(entries)
+        references = _references(data, dataset, settings, out, options.device) if wanted else {}
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"(the same command with --out {out} goes on)") from None
-    _write([entry for entry in entries if entry.label not in failed], references, out)
+    _write(entries, references, out)
     if failed:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in failed.items())
         raise ChildProcessError(f"{len(failed)} of the methods failed: {reasons}")
@@ -157,6 +171,19 @@ def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSett
         pipeline.diffusion.grid(pipeline.method.grid(settings.steps, settings.sampler or known[0]))
 
 
+def _require_settings(dataset: Dataset, settings: EvaluationSettings) -> None:
+    """Refuse what could not be measured, before anything is trained."""
+    if dataset.source is None:
+        require_no_images(settings)
+        HeldOut.after(int(settings.prefix or 0), dataset, settings.limit)
+        return
+    require_image_settings(settings)
+    folders = {"vqgan": settings.images.vqgan or dataset.source.vqgan, "classifier": settings.images.classifier}
+    for name, folder in folders.items():
+        there = folder is None or (Path(folder) / "config.json").is_file()
+        require(there, f"evaluation.images.{name}", folder, "a folder with config.json and model.safetensors")
+
+
 @contextmanager
 def _about_method(label: str) -> Iterator[None]:
     """Say of which method an error speaks."""
@@ -178,8 +205,12 @@ def _data(entry: Entry) -> DataConfig:
 
 
 def _shared_prefix(entries: Sequence[Entry], dataset: Dataset, wanted: int | None) -> int:
-    """The prefix to measure with; refuses methods that do not share it, their data and their split."""
+    """The prefix to measure with; refuses methods that do not share it, their data and their split.
+
+    Images are drawn from nothing, however a model was trained.
+    """
     length = torch.Size(dataset.shape).numel()
+    wanted = 0 if wanted is None and dataset.source is not None else wanted
 
     def prefix(entry: Entry) -> int:
         if wanted is not None:
@@ -254,14 +285,16 @@ def _is_finished(folder: Path, training: TrainingConfig) -> bool:
 
 
 def _measure(
-    entries: Sequence[Entry], out: Path, options: CompareOptions, settings: EvaluationSettings
+    entries: Sequence[Entry], out: Path, options: CompareOptions, settings: EvaluationSettings, keep: bool
 ) -> dict[str, str]:
-    """Measure what was not measured so already; by label, why those that failed did."""
+    """Measure what was not measured so already; by label, why those that failed did. `keep` keeps the samples."""
     settings = replace(settings, baselines=False)  # they do not depend on the method, and are measured once
     todo = [entry for entry in entries if not _is_measured(entry, out, settings)]
-    failed = run_jobs("measuring", [_measuring(entry, out, options, settings) for entry in todo], options.jobs)
+    failed = run_jobs("measuring", [_measuring(entry, out, options, settings, keep) for entry in todo], options.jobs)
     for entry in todo:
         if entry.label not in failed:
+            if keep:
+                os.replace(_new(entry, out).with_suffix(".npz"), _found(entry, out).with_suffix(".npz"))
             os.replace(_new(entry, out), _found(entry, out))
     return failed
 
@@ -283,26 +316,38 @@ def _is_measured(entry: Entry, out: Path, settings: EvaluationSettings) -> bool:
     return bool(found["settings"] == asdict(settings) and found["model"] == os.path.abspath(entry.folder(out)))
 
 
-def _measuring(entry: Entry, out: Path, options: CompareOptions, settings: EvaluationSettings) -> Job:
+def _measuring(entry: Entry, out: Path, options: CompareOptions, settings: EvaluationSettings, keep: bool) -> Job:
     trusted = options.trust_code or entry.recipe is not None  # the recipe is the caller's own
     values = asdict(settings) | {"device": options.device, "trust_code": trusted}
-    _new(entry, out).unlink(missing_ok=True)
-    arguments = ["evaluate", os.path.abspath(entry.folder(out)), "--out", str(_new(entry, out))]
+    values |= {f"images.{name}": value for name, value in values.pop("images").items()}
+    file, samples = _new(entry, out), _new(entry, out).with_suffix(".npz")
+    for old in (file, samples):
+        old.unlink(missing_ok=True)
+    arguments = ["evaluate", os.path.abspath(entry.folder(out)), "--out", str(file)]
+    arguments += ["--save_samples", str(samples)] if keep else []
     arguments += [
         f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items()
     ]
     return Job(entry.label, arguments, out / f"{entry.label}.log")
 
 
-def _references(data: DataConfig, dataset: Dataset, settings: EvaluationSettings, out: Path) -> dict[str, Any]:
-    """The Markov chain, other objects and the truth, measured once for all methods."""
+def _references(
+    data: DataConfig, dataset: Dataset, settings: EvaluationSettings, out: Path, device: str | None
+) -> dict[str, Any]:
+    """What shows the scale, measured once for all methods: the Markov chain, other objects and the truth; of images,
+    real ones.
+    """
     file, about = out / "references.json", {"data": asdict(data)}
     if file.is_file():
         kept: dict[str, Any] = json.loads(file.read_text())
         if kept["settings"] == asdict(settings) and kept["data"] == about["data"]:
             return kept
-    held_out = HeldOut.after(int(settings.prefix or 0), dataset, settings.limit)
-    found = about | evaluate_baselines(dataset, held_out, settings).as_dict()
+    if dataset.source is None:
+        held_out = HeldOut.after(int(settings.prefix or 0), dataset, settings.limit)
+        scale = evaluate_baselines(dataset, held_out, settings)
+    else:
+        scale = RealImages(dataset, settings, device).evaluation(settings)
+    found = about | scale.as_dict()
     write_whole(file, json.dumps(found, indent=2, allow_nan=False) + "\n")
     return found
 
@@ -318,17 +363,29 @@ def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> N
     rows = [read_row(label, results) for label, results in found.items()]
     scale = read_references(references) if references else []
     about = next(iter(found.values()))
-    used = about["settings"]
-    head = f"{about['data']}: {about['objects']} held-out objects, first {used['prefix']} elements given, "
-    head += f"{used['runs']} continuations of each in {used['steps']} steps, seed {used['seed']}"
-    text = f"{head}\n\n{text_table(rows, scale)}"
+    text = f"{heading(about)}\n\n{text_table(rows, scale)}"
     write_whole(out / "table.txt", text)
     write_whole(out / "table.csv", csv_table(rows, scale))
     write_whole(out / "table.tex", latex_table(rows, scale))
     metrics_plot(rows, out / "metrics.png", scale)
     files = ["table.txt", "table.csv", "table.tex", "metrics.png"]
+    if "compared_with" in about:
+        _picture(entries, about["compared_with"]["vqgan"], out)
+        files.append("samples.png")
     if training_plot({entry.label: entry.folder(out) for entry in entries}, out / "training.png"):
         files.append("training.png")
     else:
         print("no training.png: no log has held-out bits; see training.validate_every", file=sys.stderr)
     print(f"{text}\n{', '.join(files)} in {out}")
+
+
+def _picture(entries: Sequence[Entry], vqgan: str, out: Path) -> None:
+    """A row of samples of each method, its name under the first."""
+    from usd3.images import load_vqgan
+    from usd3.pictures import image_grid
+
+    made = [read_arrays(_found(entry, out).with_suffix(".npz"))["tokens"][0, :_SHOWN] for entry in entries]
+    tokens = torch.as_tensor(np.concatenate(made).astype(np.int64))
+    columns = len(made[0])
+    titles = [name for entry in entries for name in (entry.label, *[""] * (columns - 1))]
+    image_grid(load_vqgan(vqgan, "cpu").decode_images(tokens), out / "samples.png", columns=columns, titles=titles)

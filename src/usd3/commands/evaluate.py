@@ -16,18 +16,20 @@ from usd3._version import __version__
 from usd3.commands.sample import CorrectorOptions
 from usd3.config import DataConfig
 from usd3.data.arrays import read_arrays
-from usd3.evaluation import EvaluationSettings, HeldOut, continue_held_out, evaluate
+from usd3.evaluation import Continuations, EvaluationSettings, Task
+from usd3.image_evaluation import FreeImages, require_image_settings
 from usd3.pipeline import Pipeline
 from usd3.progress import counted
 
-__all__ = ["EvaluateOptions", "run_evaluation"]
+__all__ = ["EvaluateOptions", "Subject", "as_json", "require_free", "run_evaluation"]
 
 
 @dataclass
 class EvaluateOptions(EvaluationSettings):
     """Measure a trained model on held-out data: n-grams, diversity, likelihood.
 
-    Where prefixes of held-out objects occur in the training data, also how much of these is repeated.
+    Where prefixes of held-out objects occur in the training data, also how much of these is repeated. A model of image
+    tokens draws images, which are compared with the training images: see the options --images.
 
     Args:
         model: folder of a run or of a saved model.
@@ -36,7 +38,9 @@ class EvaluateOptions(EvaluationSettings):
         data_path: where the data are, if not where they were in training.
         test_key: the held-out array of an .npz, if not that of training.
         corrector: MCMC corrector.
-        out: a .json file for the results; null: a new one in the folder of the model.
+        sweep: measure with several correctors, each a word NUM_STEPS,STEP_SIZE,LAST, or 0 for none, as in
+            "0 2,0.001,10 2,0.001,20"; "paper" for the nine of the paper; null: with the one of --corrector.
+        out: a .json file for the results, of --sweep a folder; null: a new one in the folder of the model.
         device: "cpu" or "cuda"; null: a GPU where there is one.
         trust_code: allow a network or method of your own to be imported.
     """
@@ -47,46 +51,79 @@ class EvaluateOptions(EvaluationSettings):
     data_path: str | None = None
     test_key: str | None = None
     corrector: CorrectorOptions = field(default_factory=CorrectorOptions)
+    sweep: str | None = None
     out: str | None = None
     device: str | None = None
     trust_code: bool = False
 
 
 def run_evaluation(options: EvaluateOptions) -> None:
-    """Measure, print the table and write it as JSON."""
-    _require_free(options.out, "out", ".json")
-    _require_free(options.save_samples, "save_samples", ".npz")
+    """Measure, print the table and write it as JSON; or do so for several correctors."""
+    if options.sweep is not None:
+        from usd3.commands.sweep import sweep  # it needs this module
+
+        sweep(options)
+        return
+    require_free(options.out, "out", ".json")
+    require_free(options.save_samples, "save_samples", ".npz")
     pipeline = Pipeline.from_pretrained(options.model, trust_code=options.trust_code, device=options.device)
-    dataset = _data(options, pipeline.config.data).load()
-    settings = EvaluationSettings(**{name: getattr(options, name) for name in EvaluationSettings.__dataclass_fields__})
-    held_out, seconds = HeldOut.of(pipeline, dataset, settings), None
-    if options.samples is not None:
-        generated = _samples(Path(options.samples), pipeline.config.num_classes)
-    else:
-        num = len(held_out.truth)
-        batches = -(-num // (options.batch_size or pipeline.batch_size(num)))
-        began = time.monotonic()
-        with counted("sampling", options.runs * pipeline.num_moves(options.steps, options.sampler) * batches) as count:
-            generated = continue_held_out(pipeline, held_out, settings, options.corrector.build(), count)
-        seconds = time.monotonic() - began
+    subject = Subject.of(options, pipeline)
+    generated, seconds = _samples(options, pipeline), None
+    if generated is None:
+        generated, seconds = subject.drawn(options.corrector)
         if options.save_samples is not None and is_main():
             with written_whole(options.save_samples) as file:
                 np.savez_compressed(file, tokens=generated.numpy())
-    found = evaluate(pipeline, dataset, held_out, settings, generated)
+    found = subject.task.measure(generated, subject.settings)
     if is_main():
-        print(f"{found.objects} held-out objects, first {held_out.prefix} elements given", end="")
-        print(f"; {found.skipped} left out, as they end too soon after that" if found.skipped else "")
+        print(found.heading())
         print(found.as_text())
-        about: dict[str, Any] = {
+        out = Path(options.out) if options.out is not None else _new_file(Path(options.model))
+        write_whole(out, as_json(subject.about | {"sampling_seconds": seconds} | found.as_dict()))
+        print(f"\nwritten to {out}")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A trained model, what it is asked for, and what the results say about both."""
+
+    pipeline: Pipeline
+    task: Task
+    settings: EvaluationSettings
+    about: dict[str, Any]
+
+    @classmethod
+    def of(cls, options: EvaluateOptions, pipeline: Pipeline) -> "Subject":
+        """The model of a command on its data: sequences are continued, images drawn from nothing."""
+        names = EvaluationSettings.__dataclass_fields__
+        settings = EvaluationSettings(**{name: getattr(options, name) for name in names})
+        if pipeline.config.source is not None:
+            require_image_settings(settings)  # before anything is read
+        dataset = _data(options, pipeline.config.data).load()
+        kind = Continuations if pipeline.config.source is None else FreeImages
+        about = {
             "model": options.model,
             "data": dataset.name,
             "torch": torch.__version__,
             "usd3": __version__,
+            "trained": _trained(pipeline),
         }
-        about |= {"trained": _trained(pipeline), "sampling_seconds": seconds}
-        out = Path(options.out) if options.out is not None else _new_file(Path(options.model))
-        write_whole(out, json.dumps(about | found.as_dict(), indent=2, allow_nan=False) + "\n")
-        print(f"\nwritten to {out}")
+        return cls(pipeline, kind.of(pipeline, dataset, settings), settings, about)
+
+    def drawn(self, corrector: CorrectorOptions, title: str = "sampling") -> tuple[torch.Tensor, float]:
+        """New objects (R, N, ...), and how many seconds they took."""
+        settings, num = self.settings, self.task.num
+        batches = -(-num // (settings.batch_size or self.pipeline.batch_size(num)))
+        moves = self.pipeline.num_moves(settings.steps, settings.sampler)
+        began = time.monotonic()
+        with counted(title, settings.runs * moves * batches) as count:
+            generated = self.task.draw(corrector.build(), count)
+        return generated, time.monotonic() - began
+
+
+def as_json(found: Any) -> str:
+    """Results as the text of a file."""
+    return json.dumps(found, indent=2, allow_nan=False) + "\n"
 
 
 def _trained(pipeline: Pipeline) -> dict[str, float | None]:
@@ -107,7 +144,11 @@ def _data(options: EvaluateOptions, data: DataConfig) -> DataConfig:
     return data
 
 
-def _samples(path: Path, num_classes: int) -> torch.Tensor:
+def _samples(options: EvaluateOptions, pipeline: Pipeline) -> torch.Tensor | None:
+    """Those of a file, where the options name one."""
+    if options.samples is None:
+        return None
+    path, num_classes = Path(options.samples), pipeline.config.num_classes
     stored = read_arrays(path)
     if not isinstance(stored, dict) or "tokens" not in stored:
         raise ValueError(f'samples = {path}: expected an .npz with "tokens"')
@@ -119,7 +160,8 @@ def _samples(path: Path, num_classes: int) -> torch.Tensor:
     return torch.as_tensor(tokens.astype(np.int64))
 
 
-def _require_free(name: str | None, option: str, suffix: str) -> None:
+def require_free(name: str | None, option: str, suffix: str) -> None:
+    """Refuse a file that exists, or of another kind."""
     if name is not None:
         free = Path(name).suffix == suffix and not Path(name).exists()
         require(free, option, name, f"a {suffix} file that does not exist")

@@ -30,16 +30,16 @@ def summarise(means: Floats) -> Summary:
     return Summary(float(means.mean()), float(means.std(ddof=1)) if len(means) > 1 else 0.0)
 
 
-def format_table(rows: Mapping[str, Mapping[str, Summary]]) -> str:
-    """The results as a plain text table, one line for each row's name.
+def format_table(rows: Mapping[str, Mapping[str, Summary]], columns: Mapping[str, str] = COLUMNS) -> str:
+    """The results as a plain text table, one line for each row's name; `columns` are keys and titles.
 
     A cell reads "mean ± std", only "mean" where std is 0, and "-" where the row has no such value.
     """
     require(len(rows) > 0, "rows", rows, "at least one row")
-    unknown = sorted({key for cells in rows.values() for key in cells} - set(COLUMNS))
-    require(not unknown, "rows", unknown, f"only the columns {', '.join(COLUMNS)}")
-    lines = [["", *COLUMNS.values()]]
-    lines += [[name, *(_cell(cells.get(key)) for key in COLUMNS)] for name, cells in rows.items()]
+    unknown = sorted({key for cells in rows.values() for key in cells} - set(columns))
+    require(not unknown, "rows", unknown, f"only the columns {', '.join(columns)}")
+    lines = [["", *columns.values()]]
+    lines += [[name, *(_cell(cells.get(key)) for key in columns)] for name, cells in rows.items()]
     widths = np.max([[len(cell) for cell in line] for line in lines], axis=0)
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip() for line in lines)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from usd3._checks import require
-from usd3.comparison import METRICS, Row, marks
+from usd3.comparison import IMAGE_METRICS, METRICS, Row, marks
 from usd3.pictures._common import GENERATED, GIVEN, INK, SOFT_INK, new_figure, save, style
 from usd3.pictures.losses import Floats, column, read_log, run_logs
 
@@ -21,12 +21,18 @@ __all__ = ["BEST", "OTHERS", "SECOND", "held_out_curves", "metrics_plot", "train
 
 _FAR = 2.0  # times the middle method: what is farther away is named, not drawn
 OTHERS, BEST, SECOND = "#9AA5B1", GENERATED, GIVEN
-REFERENCES: dict[str, Literal["--", ":"]] = {"Markov chain": "--", "another held-out object": ":"}
+REFERENCES: dict[str, Literal["--", ":"]] = {
+    "Markov chain": "--",
+    "another held-out object": ":",
+    "VQGAN reconstruction": "--",
+    "held-out images": ":",
+}
 LINES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#1F2933")
 ORDER = (
     *(f"{n}g_hellinger" for n in (1, 2, 3)),
     "edit_diversity",
     *(f"{n}g_outliers" for n in (1, 2, 3)),
+    *IMAGE_METRICS,
     "bits_per_element",
 )
 
@@ -34,7 +40,8 @@ ORDER = (
 def metrics_plot(rows: Sequence[Row], path: Path | str, references: Sequence[Row] = ()) -> None:
     """One panel for each metric: a dot with its spread for each method, the best two in colour.
 
-    Grey lines are the `references` that are no methods, a Markov chain and other held-out objects.
+    Grey lines are the `references` that are no methods: a Markov chain and other held-out objects; of images,
+    reconstructions and held-out ones.
     """
     require(len(rows) > 0, "rows", rows, "at least one method")
     known = [key for key in ORDER if any(math.isfinite(row.mean(key)) for row in rows)]
@@ -71,8 +78,7 @@ def _panel(axes: "Axes", rows: Sequence[Row], key: str, references: Sequence[Row
             spread = std if math.isfinite(std) else 0.0
             colour = (OTHERS, BEST, SECOND)[mark]
             axes.errorbar(mean, i, xerr=spread, fmt="o", color=colour, markersize=7 if mark else 5, capsize=3, zorder=2)
-    metric = METRICS[key]
-    axes.set_title(f"{metric.title} ↓" if metric.lower_is_better else metric.title, color=INK, fontsize=10)
+    axes.set_title(METRICS[key].titled, color=INK, fontsize=10)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.margins(x=0.12)

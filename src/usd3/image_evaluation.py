@@ -1,0 +1,225 @@
+"""How good are images drawn from nothing, beside real images and beside what the VQGAN makes of real images?
+
+All are compared with the training images, as in the paper. The decoded tokens of training images are the limit of any
+model of the tokens, an optimistic one: those images are among the ones they are compared with.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from usd3._checks import require
+from usd3._processes import is_main
+from usd3._random import seed_of
+from usd3.comparison import IMAGE_METRICS, describe_images
+from usd3.data import Dataset, ImageSource
+from usd3.evaluation import Evaluation, EvaluationSettings
+from usd3.metrics.summary import Summary, format_table, summarise
+from usd3.pipeline import Pipeline
+from usd3.samplers import Corrector, Step
+
+__all__ = ["FreeImages", "ImageEvaluation", "RealImages", "require_image_settings"]
+
+
+@dataclass
+class ImageEvaluation(Evaluation):
+    """The rows of the table, the likelihood of held-out tokens, and what the images were compared with."""
+
+    compared_with: dict[str, Any] = field(default_factory=dict)
+
+    def heading(self) -> str:
+        """What was measured, in one line."""
+        return describe_images(self.settings, self.compared_with)
+
+    def as_text(self) -> str:
+        """Tables to read."""
+        known = {key for row in self.rows.values() for key in row}
+        lines = [format_table(self.rows, {key: metric.titled for key, metric in IMAGE_METRICS.items() if key in known})]
+        for name, bits in self.bits_per_element.items():
+            lines += ["", f"bits per element of the tokens of held-out images, {name}: "]
+            lines[-1] += f"{bits:.3f} ({bits * math.log(2):.3f} nats)"
+        return "\n".join(lines)
+
+
+def require_image_settings(settings: EvaluationSettings) -> None:
+    """Refuse settings that say nothing about images drawn from nothing, and want of a network to compare them with."""
+    require(settings.prefix in (None, 0), "prefix", settings.prefix, "null or 0: images are drawn from nothing")
+    whole = settings.include_prefix
+    require(whole, "include_prefix", whole, "true: images are drawn from nothing")
+    chosen = settings.images.classifier
+    trains = "the folder of a classifier, as `usd3 classifier --images IMAGES --run FOLDER` trains one"
+    require(chosen is not None, "images.classifier", chosen, trains)
+
+
+class RealImages:
+    """The VQGAN, the real images, and the metrics against those of training."""
+
+    def __init__(self, dataset: Dataset, settings: EvaluationSettings, device: str | None = None):
+        from usd3.data import load_images
+        from usd3.images import load_classifier, load_vqgan
+
+        require_image_settings(settings)
+        chosen, source = settings.images, _source(dataset, settings)
+        self.vqgan = load_vqgan(source.vqgan, device)
+        codes = int(self.vqgan.num_codes)
+        require(codes == dataset.num_classes, "images.vqgan", f"{codes} codes", f"{dataset.num_classes}, as the tokens")
+        self.tokens = dataset.decoded(dataset.train.tokens.long())
+        height, width = self.vqgan.decode_images(self.tokens[:1]).shape[-2:]
+        images = load_images(source.images, size=height if height == width else None)
+        counts, expected = (len(images.train), len(images.test)), (len(dataset.train), len(dataset.test))
+        same = counts == expected and images.size == (height, width)
+        wanted = f"{expected[0]} training and {expected[1]} test images of {height} x {width}, as the tokens"
+        seen = f"{source.images} with {counts[0]} and {counts[1]} of {images.size[0]} x {images.size[1]}"
+        require(same, "images.path", seen, wanted)
+        self.train, self.test = spread(images.train, chosen.reference), images.test
+        folder = Path(str(chosen.classifier))
+        self.classifier = load_classifier(folder, device)
+        self.inception = chosen.inception
+        self._metrics: Any = None
+        self.about = {
+            "images": source.images,
+            "training_images": len(self.train),
+            "vqgan": source.vqgan,
+            "classifier": chosen.classifier,
+            "classifier_accuracy": _accuracy(folder),
+            "inception": chosen.inception,
+        }
+
+    def scores(self, images: Tensor) -> dict[str, float]:
+        """The metrics of images (N, 3, H, W); what they need of the training images is computed once."""
+        if self._metrics is None:
+            from usd3.metrics.images import ImageMetrics
+
+            self._metrics = ImageMetrics(self.train, self.classifier, inception=self.inception)
+        return dict(self._metrics(images))
+
+    def scores_of(self, tokens: Tensor) -> dict[str, float]:
+        """The metrics of what the VQGAN makes of tokens (N, h, w)."""
+        return self.scores(self.vqgan.decode_images(tokens))
+
+    def scale(self, num: int) -> dict[str, dict[str, Summary]]:
+        """Rows that show the scale: `num` training images through the VQGAN, and held-out ones if there are as many.
+
+        A smaller set of held-out images would not be comparable: every Fréchet distance is larger on fewer images.
+        """
+        _say("VQGAN reconstruction")
+        rows = {"VQGAN reconstruction": summaries([self.scores_of(spread(self.tokens, num))])}
+        if len(self.test) >= num:
+            _say("held-out images")
+            rows["held-out images"] = summaries([self.scores(spread(self.test, num))])
+        return rows
+
+    def evaluation(self, settings: EvaluationSettings) -> ImageEvaluation:
+        """The scale alone, without a model."""
+        num = settings.images.num
+        return ImageEvaluation(asdict(settings), num, 0, self.scale(num), compared_with=self.about)
+
+
+@dataclass(frozen=True)
+class FreeImages:
+    """The task on images: draw them from nothing."""
+
+    pipeline: Pipeline
+    dataset: Dataset
+    real: RealImages
+    settings: EvaluationSettings
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, dataset: Dataset, settings: EvaluationSettings) -> "FreeImages":
+        """Beside the images of the data."""
+        shape = tuple(dataset.shape)
+        require(shape == tuple(pipeline.config.shape), "shape of the data", shape, f"{tuple(pipeline.config.shape)}")
+        return cls(pipeline, dataset, RealImages(dataset, settings, str(pipeline.device)), settings)
+
+    @property
+    def num(self) -> int:
+        """Images of a run."""
+        return self.settings.images.num
+
+    def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Tensor:
+        """Draw `runs` sets of tokens."""
+        settings = self.settings
+        draws = [
+            self.pipeline.sample(
+                self.num,
+                settings.steps,
+                corrector=corrector,
+                sampler=settings.sampler,
+                temperature=settings.temperature,
+                seed=seed_of(settings.seed, run),
+                batch_size=settings.batch_size,
+                callback=callback,
+            )
+            for run in range(settings.runs)
+        ]
+        return torch.stack(draws)
+
+    def measure(self, generated: Tensor, settings: EvaluationSettings) -> ImageEvaluation:
+        """Compare sets of images (R, N, h, w) with the training images."""
+        shape, few = tuple(self.pipeline.config.shape), generated.shape[1] < 2
+        fits = generated.dim() == 4 and tuple(generated.shape[2:]) == shape and not few
+        require(fits, "shape of the samples", tuple(generated.shape), f"(runs, images, {', '.join(map(str, shape))})")
+        runs, num = generated.shape[:2]
+        used = asdict(settings) | {"prefix": 0, "runs": runs, "images": asdict(settings.images) | {"num": num}}
+        found = ImageEvaluation(used, num, 0, {}, compared_with=self.real.about)
+        scores = []
+        for run, tokens in enumerate(generated, start=1):
+            _say(f"set {run} of {runs}")
+            scores.append(self.real.scores_of(tokens))
+        found.rows["model"] = summaries(scores)
+        if settings.baselines:
+            found.rows |= self.real.scale(num)
+        if settings.bound_samples:
+            _say("bits per element of held-out images")
+            found.bits_per_element["model (upper bound)"] = self._bits(settings)
+        return found
+
+    def _bits(self, settings: EvaluationSettings) -> float:
+        tokens = self.dataset.decoded(self.dataset.test.tokens[: settings.limit].long())
+        nats = self.pipeline.bound(
+            tokens, num_samples=settings.bound_samples, seed=settings.seed, batch_size=settings.batch_size
+        )
+        return float(nats.sum() / tokens.numel() / math.log(2))
+
+
+def spread(rows: Tensor, most: int | None) -> Tensor:
+    """At most so many rows, evenly spread over all, which may be sorted by class."""
+    if most is None or most >= len(rows):
+        return rows
+    return rows[torch.arange(most) * len(rows) // most]
+
+
+def summaries(scores: Sequence[dict[str, float]]) -> dict[str, Summary]:
+    """Mean and standard deviation of each metric over the sets."""
+    return {key: summarise(np.array([score[key] for score in scores])) for key in scores[0]}
+
+
+def _say(part: str) -> None:
+    """Tell which part of the work begins: each may take minutes, and the metrics have bars of their own."""
+    if is_main():
+        print(f"measuring {part}", file=sys.stderr, flush=True)
+
+
+def _source(dataset: Dataset, settings: EvaluationSettings) -> ImageSource:
+    """Where VQGAN and images are: where the options say, or where they were when the tokens were made."""
+    known, chosen = dataset.source, settings.images
+    if known is None:
+        raise ValueError(f"data = {dataset.name}: expected image tokens, as `usd3 encode` writes them")
+    return ImageSource(chosen.vqgan or known.vqgan, chosen.path or known.images)
+
+
+def _accuracy(folder: Path) -> float | None:
+    """What the classifier's results.json says about its accuracy, if anything."""
+    file = folder / "results.json"
+    if not file.is_file():
+        return None
+    value = json.loads(file.read_text()).get("test_accuracy")
+    return None if value is None else float(value)
