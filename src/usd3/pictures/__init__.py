@@ -8,7 +8,7 @@ from usd3.pictures.animation import animate_denoising
 from usd3.pictures.comparison import metrics_plot, training_plot
 from usd3.pictures.grids import token_grid
 from usd3.pictures.image_animation import animate_images
-from usd3.pictures.images import image_grid, inpainting_grid, neighbour_grid, reconstruction_grid
+from usd3.pictures.images import image_grid, inpainting_grid, neighbour_grid, reconstruction_grid, with_hole
 from usd3.pictures.losses import loss_plot
 from usd3.pictures.rolls import piano_roll
 
@@ -24,4 +24,5 @@ __all__ = [
     "reconstruction_grid",
     "token_grid",
     "training_plot",
+    "with_hole",
 ]

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from usd3._checks import as_count, require
 from usd3._files import written_whole
-from usd3.pictures._common import SOFT_INK, Pixels, as_array, as_titles, rgb
+from usd3.pictures._common import SOFT_INK, UNKNOWN, Pixels, as_array, as_titles, rgb
 
 __all__ = [
     "as_images",
@@ -22,6 +24,7 @@ __all__ = [
     "neighbour_grid",
     "reconstruction_grid",
     "sheet",
+    "with_hole",
 ]
 
 MARGIN, GAP, WIDE_GAP, TEXT = 12, 4, 18, 14
@@ -130,6 +133,16 @@ def inpainting_grid(
     y = as_images(masked, "masked", x.shape)
     cells = np.concatenate([x[:, None], y[:, None], _as_rows(fills, "fills", x.shape)], axis=1)
     _save(_in_columns(cells, scale, dict(enumerate(names))), path)
+
+
+def with_hole(images: Tensor, given: Tensor) -> Tensor:
+    """Images (N, 3, H, W) in grey where elements (h, w) or (N, h, w), which are patches of them, are not given."""
+    (height, width), (rows, columns) = images.shape[-2:], given.shape[-2:]
+    fits = height % rows == 0 and width % columns == 0
+    require(fits, "given.shape", tuple(given.shape), f"(h, w) that divide {(height, width)}")
+    shown = given.repeat_interleave(height // rows, -2).repeat_interleave(width // columns, -1)
+    grey = torch.tensor(rgb(UNKNOWN), dtype=torch.uint8, device=images.device)[:, None, None]
+    return torch.where(shown.reshape(-1, 1, height, width), images, grey)
 
 
 # ---- arrays -----------------------------------------------------------------------------------------------------
