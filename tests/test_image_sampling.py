@@ -1,5 +1,6 @@
 """Samples of a model of image tokens, with a VQGAN whose tokens are flat patches of 4 x 4 pixels."""
 
+import runpy
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -203,6 +204,28 @@ def test_an_image_file_is_filled_in_several_ways(place):
     picture, left = read_png("x.png"), MARGIN + 2 * (96 + WIDE_GAP)
     for image, x in zip(VQGAN.decode_images(found), (left, left + 96 + GAP)):
         assert torch.equal(cell(picture, MARGIN + TEXT + 8, x), image)
+
+
+def test_one_object_of_an_array_file_is_a_prompt_too(place):
+    np.savez("one.npz", tokens=tokens(1, 5)[0].numpy())
+    assert main(["sample", "model", "--steps", "2", "--num", "2", "--out", "x", "--prompt", "one.npz"]) == 0
+    assert torch.equal(tokens_in("x/samples.npz")[:, :2], tokens(1, 5)[:, :2].expand(2, -1, -1))  # the prefix
+    assert "inpainting.png" in names("x")
+
+
+def test_the_example_fills_a_box(place, monkeypatch):
+    image = VQGAN.decode_images(tokens(1, 5))[0]
+    write_png(image, "mine.png")
+    arguments = ["model", "vqgan", "mine.png", "--rows", "1:3", "--columns", "0:2", "--num", "2", "--steps", "2"]
+    monkeypatch.setattr(sys, "argv", ["inpainting.py", *arguments, "--out", "x.png"])
+    script = str(Path(__file__).parent.parent / "examples" / "inpainting.py")
+    runpy.run_path(script, run_name="__main__")
+    picture, top = read_png("x.png"), MARGIN + TEXT + 8
+    hole = HOLE.repeat_interleave(PATCH, 0).repeat_interleave(PATCH, 1)
+    assert torch.equal(cell(picture, top, MARGIN + 96 + WIDE_GAP), torch.where(hole, image, GREY[:, None, None]))
+    assert torch.equal(cell(picture, top, MARGIN + 2 * (96 + WIDE_GAP))[:, hole], image[:, hole])
+    with pytest.raises(SystemExit):  # the picture is there
+        runpy.run_path(script, run_name="__main__")
 
 
 @pytest.mark.parametrize(

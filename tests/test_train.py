@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import usd3
 from usd3._random import seed_of
@@ -166,6 +167,14 @@ def test_gaps_of_objects_with_several_dimensions_are_boxes():
     flat = draw_given("random", x.flatten(1))
     same = (flat == given.flatten(1)).all(1)
     assert 0.7 < same.float().mean() < 0.85  # all kinds but the gap are as for flat objects
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 5), (2, 3, 4)])
+def test_no_mask_waits_for_the_device(shape):
+    with FakeTensorMode():  # has no values, so whoever asks for one fails
+        given = draw_given("random", torch.zeros(4, *shape, dtype=torch.long))
+    assert given is not None
+    assert given.shape == (4, *shape)
 
 
 def test_flat_masks_stay_as_they_were():

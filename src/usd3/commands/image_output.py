@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +14,9 @@ from usd3.data import Images, as_floats
 from usd3.pictures import animate_images, image_grid, inpainting_grid, neighbour_grid, with_hole
 from usd3.pipeline import Pipeline
 from usd3.progress import counted, progress
+
+if TYPE_CHECKING:
+    from usd3.nets import VQGAN, Classifier
 
 __all__ = ["ImageOptions", "ImageOutput"]
 
@@ -57,15 +59,21 @@ class ImageOutput:
         require(used, "neighbours", 0, "at least 1, as `classifier` is set")
         self.vqgan = self._load_vqgan()
         blank = torch.zeros(1, *pipeline.config.shape, dtype=torch.long)
-        self.size: tuple[int, int] = tuple(self.vqgan.decode_images(blank).shape[2:])
+        height, width = self.vqgan.decode_images(blank).shape[2:]
+        self.size = height, width
         self.images = self._load_images()
-        self.classifier: Any = None
-        if options.classifier is not None:
-            if not Path(options.classifier).is_dir():
-                raise FileNotFoundError(f"classifier = {options.classifier}: expected the folder of a classifier")
-            self.classifier = import_module("usd3.images").load_classifier(options.classifier, pipeline.device)
+        self.classifier = None if options.classifier is None else self._load_classifier(options.classifier)
 
-    def _load_vqgan(self) -> Any:
+    def _load_classifier(self, folder: str) -> "Classifier":
+        from usd3.images import load_classifier
+
+        if not Path(folder).is_dir():
+            raise FileNotFoundError(f"classifier = {folder}: expected the folder of a classifier")
+        return load_classifier(folder, str(self.pipeline.device))
+
+    def _load_vqgan(self) -> "VQGAN":
+        from usd3.images import load_vqgan
+
         config = self.pipeline.config
         folder = self.options.vqgan or (config.source.vqgan if config.source else "")
         if not Path(folder).is_dir():
@@ -73,13 +81,15 @@ class ImageOutput:
                 f"vqgan = {folder}: no such folder; expected that of the VQGAN of the model's tokens (--vqgan FOLDER), "
                 "or --out NAME.npz, which needs none"
             )
-        vqgan = import_module("usd3.images").load_vqgan(folder, self.pipeline.device)
+        vqgan = load_vqgan(folder, str(self.pipeline.device))
         codes = vqgan.num_codes
         require(codes == config.num_classes, "vqgan", f"{folder} of {codes} codes", f"one of {config.num_classes}")
         return vqgan
 
     def _load_images(self) -> Images | None:
         """The images of the data, where they are needed or are at hand."""
+        from usd3.data import load_images
+
         options, source = self.options, self.pipeline.config.source
         path = options.images_path or (source.images if source else "")
         if not (options.neighbours or options.images_path or options.prompt == "test"):
@@ -88,7 +98,7 @@ class ImageOutput:
             if options.neighbours or options.images_path:
                 raise FileNotFoundError(f"images_path = {path}: expected the images that the tokens were made of")
             return None
-        found: Images = import_module("usd3.data").load_images(path, size=self._side)
+        found = load_images(path, size=self._side)
         fits = found.size == self.size
         require(fits, "images_path", f"{path} of size {found.size}", f"images of the VQGAN's size, {self.size}")
         require(options.neighbours <= len(found.train), "neighbours", options.neighbours, f"at most {len(found.train)}")
@@ -103,11 +113,12 @@ class ImageOutput:
 
     def tokens_of(self, path: Path) -> Tensor:
         """The tokens of an image file, (1, h, w)."""
-        tokens: Tensor = self.vqgan.encode_images(self._read(path)[None])
-        return tokens
+        return self.vqgan.encode_images(self._read(path)[None])
 
     def _read(self, path: Path) -> Tensor:
-        image: Tensor = import_module("usd3.data").read_image(path, size=self._side)
+        from usd3.data import read_image
+
+        image = read_image(path, size=self._side)
         require(
             tuple(image.shape[1:]) == self.size, "prompt", f"{path} of size {tuple(image.shape[1:])}", f"{self.size}"
         )
@@ -128,12 +139,14 @@ class ImageOutput:
 
     def write(self, out: Path, x: Tensor, prompt: Prompt, frames: Sequence[Tensor]) -> None:
         """Draw the samples x (N, h, w), and the way to them; tokens above those of the data are not known yet."""
+        from usd3.data import write_image
+
         one_file = bool(out.suffix)
         if out.suffix in ("", ".png"):
             images = self.vqgan.decode_images(x[:_MOST_FILES])
             if not one_file and len(x) <= _MOST_FILES:
                 for i, image in enumerate(images, start=1):
-                    import_module("usd3.data").write_image(image, out / "images" / f"sample-{i:04d}.png")
+                    write_image(image, out / "images" / f"sample-{i:04d}.png")
             if prompt.tokens is not None:
                 self._draw_fills(images, prompt, out if one_file else out / "inpainting.png")
             if prompt.tokens is None or not one_file:
@@ -153,13 +166,13 @@ class ImageOutput:
         inpainting_grid(originals, with_hole(originals, prompt.given), fills, path, names=(name, "given", "filled"))
 
     def _draw_neighbours(self, samples: Tensor, path: Path) -> None:
+        from usd3.metrics.images import nearest
+
         assert self.images is not None
         train, count = self.images.train, len(samples)
         features = self._features(torch.cat([samples, train]))
-        nearest = import_module("usd3.metrics.images").nearest(
-            features[:count], features[count:], self.options.neighbours
-        )
-        neighbour_grid(samples, train[nearest.cpu()], path)
+        found = nearest(features[:count], features[count:], self.options.neighbours)
+        neighbour_grid(samples, train[found], path)
 
     @torch.inference_mode()
     def _features(self, images: Tensor) -> Tensor:

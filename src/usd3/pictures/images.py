@@ -185,11 +185,11 @@ def laid_out(images: Pixels, columns: int) -> Pixels:
 
 
 def fitting_scale(cells: Pixels, scale: int | None, width: int = USUAL_WIDTH) -> int:
-    """The scale asked for, or one that makes the cells (R, C, H, W, 3) about as wide as a screen."""
+    """The scale asked for, or one at which the cells (R, C, H, W, 3) are at most so wide, and twice as high."""
     if scale is not None:
         return as_count(scale, "scale", 1)
-    pixels: int = cells.shape[1] * cells.shape[3]
-    return max(1, min(MOST_SCALE, width // pixels))
+    rows, columns, tall, wide = cells.shape[:4]
+    return max(1, min(MOST_SCALE, width // (columns * wide), 2 * width // (rows * tall)))
 
 
 # ---- pages ------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def _page(
 
 def _in_columns(cells: Pixels, scale: int | None, names: dict[int, str]) -> Pixels:
     """Cells (R, C, H, W, 3) with names above the columns where a group begins, and wide gaps between the groups."""
-    scale = fitting_scale(cells, scale, USUAL_WIDTH * 3 // 4)
+    scale = fitting_scale(cells, scale, USUAL_WIDTH * 4 // 5)
     width = cells.shape[3] * scale
     across = [WIDE_GAP if i in names else GAP for i in range(cells.shape[1])]
     for column, before in zip(list(names)[1:], names.values()):  # a short group must not run into the next name
