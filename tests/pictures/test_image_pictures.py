@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 from pixels import has, is_colour, pixels
 
-from usd3.pictures import animate_images, image_grid, inpainting_grid, neighbour_grid, reconstruction_grid
+from usd3.pictures import animate_images, image_grid, inpainting_grid, neighbour_grid, reconstruction_grid, with_hole
 from usd3.pictures._common import INK, UNKNOWN, rgb
 from usd3.pictures.images import GAP, MARGIN, TEXT, WIDE_GAP
 
@@ -44,6 +44,8 @@ def test_a_grid_chooses_its_own_size(tmp_path):
     assert pixels(tmp_path / "few.png").shape[1] == 2 * MARGIN + 4 * 8 * 6 + 3 * GAP  # four in a row, not larger than 6
     image_grid(np.zeros((9, 3, 200, 200), dtype=np.uint8), tmp_path / "large.png")
     assert pixels(tmp_path / "large.png").shape[1] == 2 * MARGIN + 3 * 200 + 2 * GAP
+    image_grid(np.zeros((20, 3, 32, 32), dtype=np.uint8), tmp_path / "high.png", columns=1)
+    assert pixels(tmp_path / "high.png").shape[0] == 2 * MARGIN + 20 * 32 * 3 + 19 * GAP  # 2000 pixels at most
 
 
 def test_titles_stand_under_the_images_and_not_on_them(tmp_path):
@@ -134,6 +136,7 @@ def test_bad_values(tmp_path):
         (lambda: neighbour_grid(X[:3], five, path), ValueError, r"neighbours.shape = \(2, 2, 3, 6, 8\): expected \(3"),
         (lambda: neighbour_grid(X[:3], X[:3], path), ValueError, "neighbours.shape"),
         (lambda: inpainting_grid(X[:2], X[:3], five, path), ValueError, "masked.shape"),
+        (lambda: with_hole(X, torch.ones(4, 4, dtype=torch.bool)), ValueError, r"given.shape = \(4, 4\): expected \(h"),
         (lambda: animate_images([X], path), ValueError, "ends with .gif"),
         (lambda: animate_images([], tmp_path / "x.gif"), ValueError, r"len\(frames\) = 0"),
         (lambda: animate_images([X, X[:1]], tmp_path / "x.gif"), ValueError, r"frames\[1\].shape"),

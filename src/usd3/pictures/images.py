@@ -188,7 +188,7 @@ def fitting_scale(cells: Pixels, scale: int | None, width: int = USUAL_WIDTH) ->
     """The scale asked for, or one at which the cells (R, C, H, W, 3) are at most so wide, and twice as high."""
     if scale is not None:
         return as_count(scale, "scale", 1)
-    rows, columns, tall, wide = cells.shape[:4]
+    rows, columns, tall, wide = map(int, cells.shape[:4])
     return max(1, min(MOST_SCALE, width // (columns * wide), 2 * width // (rows * tall)))
 
 
