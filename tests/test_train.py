@@ -5,13 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import usd3
 from usd3._random import seed_of
 from usd3.baselines import USD3
 from usd3.batches import Batches, home_of, transposer
 from usd3.callbacks import Ema
-from usd3.conditioning import draw_given, prefix_given, region_given
+from usd3.conditioning import box_given, draw_given, prefix_given, region_given
 from usd3.config import TrainingConfig
 from usd3.data import Dataset, Sequences, scramble
 from usd3.train import SequenceData, Training
@@ -146,7 +147,50 @@ def test_masks_of_training_are_of_every_kind():
     assert shaped.shape == (4, 2, 4)
 
 
+def test_gaps_of_objects_with_several_dimensions_are_boxes():
+    torch.manual_seed(0)
+    x = torch.zeros(3000, 4, 6, dtype=torch.long)
+    given = draw_given("random", x)
+    assert given is not None
+    free = ~given
+    rows, columns = free.any(2), free.any(1)
+    spans = [
+        (line[:, 1:] != line[:, :-1]).sum(1) + line[:, 0].long() + line[:, -1].long() == 2 for line in (rows, columns)
+    ]
+    area = rows.sum(1) * columns.sum(1)
+    box = spans[0] & spans[1] & (free.flatten(1).sum(1) == area)
+    inner = box & given[:, 0].any(1) & given[:, -1].any(1) & ~given.flatten(1).all(1)
+    assert 0.2 < inner.float().mean() < 0.5  # a quarter, and a few of the other kinds that happen to be boxes
+    assert len(area[inner].unique()) > 8
+    assert len({(int(r.long().argmax()), int(c.long().argmax())) for r, c in zip(rows[inner], columns[inner])}) == 24
+    torch.manual_seed(0)
+    flat = draw_given("random", x.flatten(1))
+    same = (flat == given.flatten(1)).all(1)
+    assert 0.7 < same.float().mean() < 0.85  # all kinds but the gap are as for flat objects
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 5), (2, 3, 4)])
+def test_no_mask_waits_for_the_device(shape):
+    with FakeTensorMode():  # has no values, so whoever asks for one fails
+        given = draw_given("random", torch.zeros(4, *shape, dtype=torch.long))
+    assert given is not None
+    assert given.shape == (4, *shape)
+
+
+def test_flat_masks_stay_as_they_were():
+    torch.manual_seed(5)
+    given = draw_given("random", torch.zeros(4, 6, dtype=torch.long))
+    assert given is not None
+    assert ["".join("-x"[int(g)] for g in row) for row in given] == ["xxxx-x", "------", "-x----", "xxxx--"]
+
+
 def test_masks_of_generation():
+    box = box_given((3, 4), [(1, 3), (0, 2)])
+    assert box.tolist() == [[True] * 4, [False, False, True, True], [False, False, True, True]]
+    assert torch.equal(box_given((4,), [(1, 3)]), region_given(4, 1, 3))
+    for ranges in ([(1, 3)], [(1, 3), (2, 2)], [(1, 3), (0, 5)]):
+        with pytest.raises(ValueError, match="expected"):
+            box_given((3, 4), ranges)
     assert prefix_given(4, 2).tolist() == [True, True, False, False]
     assert region_given(4, 1, 3).tolist() == [True, False, False, True]
     for call in (lambda: prefix_given(4, 5), lambda: region_given(4, 3, 3), lambda: region_given(4, 0, 5)):

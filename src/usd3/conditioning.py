@@ -1,5 +1,6 @@
 """Which elements are given: the masks of a conditional task, drawn in training and made for generation."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor
 
 from usd3._checks import as_count, require
 
-__all__ = ["draw_given", "prefix_given", "region_given"]
+__all__ = ["box_given", "draw_given", "prefix_given", "region_given"]
 
 
 def prefix_given(length: int, prefix: int) -> Tensor:
@@ -22,11 +23,21 @@ def region_given(length: int, start: int, stop: int) -> Tensor:
     return (position < start) | (position >= stop)
 
 
+def box_given(shape: Sequence[int], ranges: Sequence[tuple[int, int]]) -> Tensor:
+    """All elements of an object but a box, which is to be filled: start..stop-1 in each dimension, `shape`."""
+    require(len(ranges) == len(shape), "ranges", ranges, f"one START, STOP for each dimension of {tuple(shape)}")
+    given = torch.ones(tuple(shape), dtype=torch.bool)
+    for size, (start, stop) in zip(shape, ranges):
+        require(0 <= start < stop <= size, "range", f"{start}:{stop}", f"0 <= start < stop <= {size}")
+    given[tuple(slice(start, stop) for start, stop in ranges)] = False
+    return given
+
+
 def draw_given(mode: Literal["none", "prefix", "random"], x_0: Tensor, prefix: int = 0) -> Tensor | None:
     """Masks for training on the objects x_0 (B, ...), drawn from torch's own generator.
 
     "random" takes one of four kinds for each object: nothing, a prefix, all but a gap, scattered elements; how
-    many is uniform.
+    many is uniform. Of objects with several dimensions the gap is a box.
     """
     if mode == "none":
         return None
@@ -40,6 +51,20 @@ def draw_given(mode: Literal["none", "prefix", "random"], x_0: Tensor, prefix: i
         start, stop = torch.minimum(a, b) * length, torch.maximum(a, b) * length
         gap = (position < start) | (position > stop)
         scattered = torch.rand(len(x_0), length, device=x_0.device) < a
+        if x_0.dim() > 2:
+            gap = ~_boxes(x_0).flatten(1)
         chosen = torch.where(kind < 0.5, position < a * (length - 1), torch.where(kind < 0.75, gap, scattered))
         given = (kind >= 0.25) & chosen
     return given.reshape(x_0.shape)
+
+
+def _boxes(x_0: Tensor) -> Tensor:
+    """A random box in each object, (B, ...): all elements that it touches, so at least one."""
+    batch, *shape = x_0.shape
+    inside = torch.ones_like(x_0, dtype=torch.bool)
+    ends = torch.rand(len(shape), 2, batch, *[1] * len(shape), device=x_0.device)
+    for dim, size in enumerate(shape):
+        position = torch.arange(size, device=x_0.device).reshape(-1, *[1] * (len(shape) - dim - 1))
+        start, stop = ends[dim].amin(0) * size, ends[dim].amax(0) * size
+        inside &= (position + 1 > start) & (position <= stop)
+    return inside

@@ -295,8 +295,8 @@ class TrainingConfig:
         objective: of the method "usd3": "usd3", "usd3*", "vlb" or "ce".
         stratified: spread the times of a batch evenly, which lowers the variance.
         given: which elements stay clean in training. "none": unconditional; "prefix": always the first `prefix`;
-            "random": sometimes nothing, sometimes a prefix, all but a gap, or scattered elements, so that one model
-            serves generation, continuation and infilling.
+            "random": sometimes nothing, sometimes a prefix, all but a gap (a box where objects have several
+            dimensions), or scattered elements, so that one model serves generation, continuation and infilling.
         prefix: elements given by "prefix"; also what `usd3 sample` and `usd3 evaluate` give by default.
         optimizer: "adamw" or "adam".
         lr: peak learning rate.

@@ -1,5 +1,6 @@
-"""What `usd3 sample` continues or fills: held-out objects, arrays or MIDI files."""
+"""What `usd3 sample` continues or fills: held-out objects, arrays, MIDI files or images."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,12 +9,12 @@ import torch
 from torch import Tensor
 
 from usd3._checks import require
-from usd3.conditioning import prefix_given, region_given
+from usd3.conditioning import box_given, prefix_given, region_given
 from usd3.data import Sequences, read_midi
 from usd3.data.arrays import read_arrays
 from usd3.pipeline import Pipeline
 
-__all__ = ["Prompt", "PromptOptions", "read_prompt"]
+__all__ = ["Prompt", "PromptOptions", "is_image", "read_prompt"]
 
 
 @dataclass
@@ -23,10 +24,12 @@ class PromptOptions:
     Args:
         num: how many objects; of a prompt with several rows, at most so many of them.
         prompt: continue or fill these: "test" for held-out objects of the data the model was trained on, an .npy or
-            .npz file (array "tokens", that of the held-out data, or the only one), or a MIDI file; null: draw freely.
+            .npz file (array "tokens", that of the held-out data, or the only one), a MIDI file, or an image, .png,
+            .jpg or .webp, of which the middle square is taken; null: draw freely.
         first: the first row of the prompt to use.
         prefix: elements at the start of the prompt that are given; null: as in training.
-        fill: START:STOP, the elements of the prompt to fill; all others are given. Instead of `prefix`.
+        fill: START:STOP, the elements of the prompt to fill; all others are given. Instead of `prefix`. Of objects with
+            several dimensions also a box, one START:STOP for each of them: 2:6,0:4 fills rows 2..5 of columns 0..3.
         data_path: where the data of the prompt "test" are, if not where they were in training.
     """
 
@@ -48,14 +51,21 @@ class Prompt:
     names: list[str] | None = None
 
 
-def read_prompt(options: PromptOptions, pipeline: Pipeline) -> Prompt:
+def is_image(path: Path) -> bool:
+    """Whether the name is that of an image."""
+    return path.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp")
+
+
+def read_prompt(
+    options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[[Path], Tensor] | None = None
+) -> Prompt:
     """What to continue or to fill, fitted to the model's objects."""
     shape = tuple(pipeline.config.shape)
     if options.prompt is None:
         unused = options.fill is None and options.prefix is None and not options.first
         require(unused, "prompt", None, "what to continue or to fill, as `prefix`, `fill` or `first` is set")
         return Prompt()
-    found = _read(options, pipeline)
+    found = _read(options, pipeline, tokens_of_image)
     require(0 <= options.first < len(found.tokens), "first", options.first, f"a row, 0..{len(found.tokens) - 1}")
     chosen = slice(options.first, options.first + options.num)
     rows, pad, names = found.tokens[chosen], found.pad, list(found.names[chosen]) or None
@@ -75,16 +85,27 @@ def read_prompt(options: PromptOptions, pipeline: Pipeline) -> Prompt:
 
 def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
     """Which elements of a prompt are given, flat."""
-    length = torch.Size(pipeline.config.shape).numel()
+    shape = torch.Size(pipeline.config.shape)
+    length = shape.numel()
     if options.fill is None:
         return prefix_given(length, pipeline.config.prefix if options.prefix is None else options.prefix)
     require(options.prefix is None, "prefix", options.prefix, "null where `fill` is given")
-    ends = options.fill.split(":")
-    require(len(ends) == 2 and all(e.isdecimal() for e in ends), "fill", options.fill, "START:STOP, as in 64:128")
-    return region_given(length, int(ends[0]), int(ends[1]))
+    ranges = [_range(text) for text in options.fill.split(",")]
+    count = len(shape)
+    fits = None not in ranges and len(ranges) in (1, count)
+    boxes = "" if count == 1 else f", or {count} of them with commas between, one a dimension"
+    require(fits, "fill", options.fill, f"START:STOP, as in 64:128{boxes}")
+    known = [found for found in ranges if found is not None]
+    return region_given(length, *known[0]) if len(known) == 1 else box_given(shape, known).flatten()
 
 
-def _read(options: PromptOptions, pipeline: Pipeline) -> Sequences:
+def _range(text: str) -> tuple[int, int] | None:
+    """START:STOP as numbers."""
+    start, _, stop = text.strip().partition(":")
+    return (int(start), int(stop)) if start.isdecimal() and stop.isdecimal() else None
+
+
+def _read(options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[[Path], Tensor] | None) -> Sequences:
     """The rows of a prompt in the categories of the data."""
     prompt = str(options.prompt)
     path = Path(prompt)
@@ -93,7 +114,11 @@ def _read(options: PromptOptions, pipeline: Pipeline) -> Sequences:
         dataset = replace(data, path=options.data_path or data.path).load()
         return replace(dataset.test, tokens=dataset.decoded(dataset.test.tokens.long()))
     if not path.is_file():
-        raise FileNotFoundError(f'prompt = {prompt}: expected "test" or an .npy, .npz or MIDI file')
+        raise FileNotFoundError(f'prompt = {prompt}: expected "test" or an .npy, .npz, MIDI or image file')
+    if is_image(path):
+        if tokens_of_image is None:
+            raise ValueError(f"prompt = {prompt}: expected no image, as the model is not about images")
+        return Sequences(tokens_of_image(path))
     if path.suffix.lower() in (".mid", ".midi"):
         require(pipeline.config.music, "prompt", prompt, "an .npy or .npz file, as the model is not about music")
         melodies = read_midi(path)
@@ -109,7 +134,7 @@ def _read(options: PromptOptions, pipeline: Pipeline) -> Sequences:
         raise ValueError(
             f"prompt = {prompt}: expected an array tokens or {data.test_key}, but it has {', '.join(arrays)}"
         )
-    tokens = tokens[None] if tokens.ndim == 1 else tokens
+    tokens = tokens[None] if tokens.ndim == len(pipeline.config.shape) else tokens
     fits = tokens.dtype.kind in "iu" and tokens.ndim >= 2 and tokens.size > 0
     require(fits, "prompt", f"{tokens.dtype} {tokens.shape}", "integers of shape (N, ...)")
     pad = arrays.get("pad") if name == "tokens" else None

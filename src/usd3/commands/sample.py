@@ -11,7 +11,8 @@ from torch import Tensor
 from usd3._checks import as_count, require
 from usd3._files import written_whole
 from usd3._processes import is_main
-from usd3.commands.prompts import Prompt, PromptOptions, read_prompt
+from usd3.commands.image_output import ImageOptions, ImageOutput
+from usd3.commands.prompts import Prompt, is_image, read_prompt
 from usd3.data import write_midi
 from usd3.experiment import new_folder
 from usd3.pictures import animate_denoising, piano_roll, token_grid
@@ -24,6 +25,7 @@ __all__ = ["CorrectorOptions", "SampleOptions", "sample"]
 _MOST_STRIPS = 8  # rows of a picture
 _MOST_FRAMES = 60
 _MOST_ANIMATED = 4
+_MOST_ANIMATED_IMAGES = 16
 
 
 @dataclass
@@ -46,13 +48,15 @@ class CorrectorOptions:
 
 
 @dataclass
-class SampleOptions(PromptOptions):
+class SampleOptions(ImageOptions):
     """Draw from a trained model.
 
     Args:
         model: folder of a run or of a saved model.
         steps: sampling steps.
         out: a folder for all results, or one file, .npz, .mid, .png or .gif; null: a new folder in that of the model.
+            Of images it gets samples.npz (tokens), samples.png (up to 64 of them), images/ (each in a file, where they
+            are at most 100; usd3 decode writes any number) and, for a prompt, inpainting.png.
         corrector: MCMC corrector.
         sampler: one of the method's; null: its own. USD3 has "exact", and for comparison "euler", "tau_leaping" and
             "gillespie".
@@ -84,9 +88,11 @@ def sample(options: SampleOptions) -> None:
     pipeline = Pipeline.from_pretrained(options.model, trust_code=options.trust_code, device=options.device)
     as_count(options.num, "num", 1)
     _require_free(options.out, options.num, pipeline.config.music)
-    prompt = read_prompt(options, pipeline)
+    images = _image_output(options, pipeline)
+    prompt = read_prompt(options, pipeline, None if images is None else images.tokens_of)
     num = options.num if prompt.tokens is None else len(prompt.tokens)
     frames: list[Tensor] = []
+    animated = _MOST_ANIMATED if images is None else _MOST_ANIMATED_IMAGES
     whole = not (options.animate or str(options.out).endswith(".gif"))
     batches = -(-num // (options.batch_size or pipeline.batch_size(num)))
     with counted("sampling", pipeline.num_moves(options.steps, options.sampler) * batches) as count:
@@ -96,7 +102,7 @@ def sample(options: SampleOptions) -> None:
             nonlocal whole
             every, last = -(-step.num_steps // _MOST_FRAMES), step.index == step.num_steps - 1
             if not whole and (step.index % every == 0 or last):  # of the first batch
-                frames.append(step.x_s[:_MOST_ANIMATED].cpu())
+                frames.append(step.x_s[:animated].cpu())
                 whole = last
 
         x = pipeline.sample(
@@ -114,7 +120,11 @@ def sample(options: SampleOptions) -> None:
         )
     if is_main():
         out = new_folder(options.model, "samples") if options.out is None else Path(options.out)
-        _write(options, pipeline, out, x, prompt, frames)
+        _write_arrays(out, x, prompt)
+        if images is not None:
+            images.write(out, x, prompt, [_decoded_frame(frame, pipeline) for frame in frames])
+        elif pipeline.config.source is None:
+            _write(options, pipeline, out, x, prompt, frames)
         print(f"{len(x)} {'sample' if len(x) == 1 else 'samples'} in {out}")
 
 
@@ -128,6 +138,29 @@ def _require_free(name: str | None, num: int, music: bool) -> None:
     kinds = (".npz", ".mid", ".png", ".gif") if music else (".npz", ".png", ".gif")
     require(out.suffix in ("", *kinds), "out", out, f"a folder or a file that ends with {', '.join(kinds)}")
     require(out.suffix != ".mid" or num == 1, "num", num, "1 where `out` is one MIDI file")
+
+
+def _image_output(options: SampleOptions, pipeline: Pipeline) -> ImageOutput | None:
+    """How images are written; None where the model is not about images, or nothing but tokens is asked for."""
+    if pipeline.config.source is None:
+        options.require_unused()
+        return None
+    suffix = Path(options.out or "").suffix
+    require(not (options.neighbours and suffix), "neighbours", options.neighbours, "0 where `out` is one file")
+    encodes = options.prompt is not None and is_image(Path(options.prompt))
+    return ImageOutput(options, pipeline) if suffix != ".npz" or encodes else None
+
+
+def _write_arrays(out: Path, x: Tensor, prompt: Prompt) -> None:
+    if out.suffix not in ("", ".npz"):
+        return
+    arrays: dict[str, Any] = {"tokens": x.numpy()}
+    if prompt.given is not None:
+        arrays["given"] = prompt.given.reshape(x.shape[1:]).numpy()
+    if prompt.pad is not None:
+        arrays["pad"] = prompt.pad.numpy()
+    with written_whole(out if out.suffix else out / "samples.npz") as file:
+        np.savez_compressed(file, **arrays)
 
 
 def _write(
@@ -144,14 +177,6 @@ def _write(
     given = None if prompt.given is None else prompt.given.flatten()
     first = slice(0, _MOST_STRIPS)
     shown_pad = None if pad is None else pad.flatten(1)[first]
-    if kind in ("", ".npz"):
-        arrays: dict[str, Any] = {"tokens": x.numpy()}
-        if given is not None:
-            arrays["given"] = given.reshape(x.shape[1:]).numpy()
-        if pad is not None:
-            arrays["pad"] = pad.numpy()
-        with written_whole(out if is_file else out / "samples.npz") as file:
-            np.savez_compressed(file, **arrays)
     if config.music and kind in ("", ".mid"):
         for i, (row, length) in enumerate(zip(flat, lengths)):
             write_midi(row[:length].numpy(), out if is_file else out / f"sample-{i + 1:02d}.mid", tempo=options.tempo)

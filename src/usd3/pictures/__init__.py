@@ -1,4 +1,4 @@
-"""Pictures of sequences: piano rolls, grids of categories, an animation of the denoising, the loss, and comparisons.
+"""Pictures of sequences and images: piano rolls, grids, animations of the denoising, the loss, and comparisons.
 
 Given elements and generated ones have different colours, which colour-blind people can tell apart too. Every file
 appears whole or not at all.
@@ -7,7 +7,22 @@ appears whole or not at all.
 from usd3.pictures.animation import animate_denoising
 from usd3.pictures.comparison import metrics_plot, training_plot
 from usd3.pictures.grids import token_grid
+from usd3.pictures.image_animation import animate_images
+from usd3.pictures.images import image_grid, inpainting_grid, neighbour_grid, reconstruction_grid, with_hole
 from usd3.pictures.losses import loss_plot
 from usd3.pictures.rolls import piano_roll
 
-__all__ = ["animate_denoising", "loss_plot", "metrics_plot", "piano_roll", "token_grid", "training_plot"]
+__all__ = [
+    "animate_denoising",
+    "animate_images",
+    "image_grid",
+    "inpainting_grid",
+    "loss_plot",
+    "metrics_plot",
+    "neighbour_grid",
+    "piano_roll",
+    "reconstruction_grid",
+    "token_grid",
+    "training_plot",
+    "with_hole",
+]

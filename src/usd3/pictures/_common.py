@@ -26,6 +26,7 @@ __all__ = [
     "Bools",
     "Ints",
     "Pixels",
+    "as_array",
     "as_mask",
     "as_titles",
     "as_tokens",
@@ -52,7 +53,7 @@ def rgb(colour: str) -> tuple[int, ...]:
 
 def as_tokens(rows: Any, name: str, num_classes: int, most: int) -> Ints:
     """Rows (N, L) of categories, N <= `most`."""
-    x = _as_array(rows)
+    x = as_array(rows)
     if x.dtype.kind not in "iu":
         raise TypeError(f"{name} has dtype {x.dtype}: expected integers")
     require(x.ndim == 2 and x.size > 0, f"{name}.shape", x.shape, "(N, L), none of them 0")
@@ -64,7 +65,7 @@ def as_tokens(rows: Any, name: str, num_classes: int, most: int) -> Ints:
 
 def as_mask(mask: Any, shape: tuple[int, ...], name: str) -> Bools:
     """Booleans broadcast to `shape`; none are all false."""
-    array = _as_array(False if mask is None else mask)
+    array = as_array(False if mask is None else mask)
     if array.dtype != np.bool_:
         raise TypeError(f"{name} has dtype {array.dtype}: expected booleans")
     try:
@@ -73,7 +74,8 @@ def as_mask(mask: Any, shape: tuple[int, ...], name: str) -> Bools:
         raise ValueError(f"{name}.shape = {array.shape}: expected one that broadcasts to {shape}") from None
 
 
-def _as_array(x: Any) -> npt.NDArray[Any]:
+def as_array(x: Any) -> npt.NDArray[Any]:
+    """A tensor, or anything NumPy reads, as an array."""
     return np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
 
 

@@ -25,7 +25,7 @@ from usd3.pictures._common import (
 from usd3.pictures.grids import UNDERLINED, category_colours
 from usd3.pictures.rolls import MOST_ROLLS, REST, note_colours, pitch_range
 
-__all__ = ["animate_denoising"]
+__all__ = ["BAR", "animate_denoising", "save_gif"]
 
 BASIC = ("#FFFFFF", STRIP, LINE, UNKNOWN, GIVEN, GENERATED, INK)
 WHITE_PX, STRIP_PX, LINE_PX, UNKNOWN_PX, GIVEN_PX, GENERATED_PX, INK_PX = range(len(BASIC))
@@ -78,7 +78,7 @@ def animate_denoising(
         strips = [[_grid_strip(entries[row], k) for row, k in zip(frame, known)] for frame in x]
     pages = [_page(strip, names, i, len(x)) for i, strip in enumerate(strips)]
     durations = [round(1000 / speed)] * (len(x) - 1) + [round(1000 * max(last, 1 / speed))]
-    _save_gif(pages, palette, durations, path)
+    save_gif(pages, palette, durations, path)
 
 
 def _as_frames(frames: Sequence[Any], num_classes: int) -> Ints:
@@ -165,7 +165,8 @@ def _write_header(header: Pixels, names: Mapping[str, str], done: str) -> None:
         header[height // 2 - 6 : height // 2 + 6, start : start + 12] = entry
 
 
-def _save_gif(pages: list[Pixels], palette: Pixels, durations: list[int], path: Path | str) -> None:
+def save_gif(pages: list[Pixels], palette: Pixels, durations: list[int], path: Path | str) -> None:
+    """Write pages of palette entries as a GIF that repeats."""
     from PIL import Image
 
     images = [Image.fromarray(page) for page in pages]
