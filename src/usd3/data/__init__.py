@@ -1,4 +1,4 @@
-"""Data sets of categorical objects: arrays, melodies, and a Markov chain to compare with.
+"""Data sets of categorical objects: arrays, melodies, image tokens, and a Markov chain to compare with.
 
 Every loader returns a `Dataset`: the number of categories, and the objects of the training and of the test split.
 The music loaders need optional libraries, which are only looked for when a loader is called.
@@ -7,6 +7,8 @@ The music loaders need optional libraries, which are only looked for when a load
 from usd3.data.arrays import load_arrays
 from usd3.data.bach import load_bach
 from usd3.data.dataset import Dataset, ImageSource, Sequences
+from usd3.data.image_files import read_image, write_image
+from usd3.data.image_sets import load_images
 from usd3.data.image_tokens import load_image_tokens, write_image_tokens
 from usd3.data.images import Images, as_bytes, as_floats
 from usd3.data.lakh import load_lakh
@@ -25,10 +27,13 @@ __all__ = [
     "load_arrays",
     "load_bach",
     "load_image_tokens",
+    "load_images",
     "load_lakh",
     "load_midi",
+    "read_image",
     "read_midi",
     "scramble",
+    "write_image",
     "write_image_tokens",
     "write_midi",
 ]

@@ -1,13 +1,29 @@
 """Images in two splits, as bytes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from usd3._checks import require, require_type
 
-__all__ = ["Images", "as_bytes", "as_floats"]
+__all__ = ["Images", "Part", "as_bytes", "as_floats", "joined"]
+
+
+class Part(NamedTuple):
+    """Images (N, 3, H, W) uint8 of one split and their labels (N,) int64, if they have some."""
+
+    images: Tensor
+    labels: Tensor | None
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """The parts one after the other; labelled if all are."""
+    labels = [part.labels for part in parts if part.labels is not None]
+    is_labelled = len(labels) == len(parts)
+    return Part(torch.cat([part.images for part in parts]), torch.cat(labels) if is_labelled else None)
 
 
 @dataclass(frozen=True, eq=False)

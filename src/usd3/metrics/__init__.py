@@ -1,13 +1,18 @@
-"""Distances between generated sequences and true ones: n-grams, edit distance, copying of the training data."""
+"""Distances between what was generated and what is true.
+
+For sequences: n-grams, edit distance, copying of the training data. For images: by what a network sees in them.
+"""
 
 from usd3.metrics.continuations import EditDiversity, NgramHellinger, NgramOutliers, evaluate_continuations
 from usd3.metrics.edits import edit_diversity
+from usd3.metrics.images import ImageMetrics, frechet_distance, image_metrics, label_score, nearest, precision_recall
 from usd3.metrics.ngrams import ngram_hellinger, ngram_outliers
 from usd3.metrics.parroting import Ratio, distances_to_matches, matching_rows, train_to_test_ratio
 from usd3.metrics.summary import Summary, format_table
 
 __all__ = [
     "EditDiversity",
+    "ImageMetrics",
     "NgramHellinger",
     "NgramOutliers",
     "Ratio",
@@ -16,8 +21,13 @@ __all__ = [
     "edit_diversity",
     "evaluate_continuations",
     "format_table",
+    "frechet_distance",
+    "image_metrics",
+    "label_score",
     "matching_rows",
+    "nearest",
     "ngram_hellinger",
     "ngram_outliers",
+    "precision_recall",
     "train_to_test_ratio",
 ]
