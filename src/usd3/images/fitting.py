@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import lightning.pytorch as pl
 import torch
@@ -35,7 +35,15 @@ from usd3.progress import TrainingProgress
 from usd3.step import Batch, WholeStep
 from usd3.train import compiled
 
-__all__ = ["FitConfig", "ImageTraining", "fit"]
+__all__ = ["FitConfig", "ImageTraining", "channels_last", "fit", "write_results"]
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def channels_last(network: Network) -> Network:
+    """The network with the layout of weights that convolutions on a GPU like."""
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
 
 
 @dataclass
@@ -106,12 +114,12 @@ class ImageTraining(pl.LightningModule):
 
     def __init__(self, model: VQGAN | Classifier, config: FitConfig, images: Images):
         super().__init__()
-        self.model, self.config, self.pixels, self.labels = model, config, images.train, images.train_labels
+        self.model, self.config = channels_last(model), config
+        self.pixels, self.labels = images.train, images.train_labels
         self.clock = Clock(config.minutes)
         self.latest: dict[str, float] = {}
         self._recent: list[Tensor] = []
         self._rate = TrainingConfig(steps=config.steps, warmup=config.warmup, decay="cosine").learning_rate
-        self.to(memory_format=torch.channels_last)
 
     def train_on(self, images: Tensor, labels: Tensor | None, done: float) -> Tensor:
         """One step on bytes (N, 3, H, W), when `done` of the run is behind us; the numbers of the log."""
@@ -272,9 +280,9 @@ def write_results(folder: Path | str, results: dict[str, Any]) -> None:
 
 
 def _load(path: str | None) -> Images:
+    require(path is not None, "images", path, "a file or folder of images")
     from usd3.data import load_images  # type: ignore[attr-defined]
 
-    require(path is not None, "images", path, "a file or folder of images")
     loaded: Images = load_images(path)
     return loaded
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from usd3._checks import as_count, as_number, require
 from usd3.data import Images, as_floats
 from usd3.images.augment import augmented, turned
-from usd3.images.fitting import FitConfig, ImageTraining, fit, write_results
+from usd3.images.fitting import FitConfig, ImageTraining, channels_last, fit, write_results
 from usd3.images.folders import about, load_classifier, load_vqgan
 from usd3.images.perceptual import Perceptual, load_perceptual
 from usd3.images.reports import accuracy, reconstruction_report
@@ -128,8 +128,7 @@ class VQGANTraining(ImageTraining):
         model = config.build()
         model.require_size(images.train)
         super().__init__(model, config, images)
-        self.discriminator = Discriminator(config.discriminator_width)
-        self.discriminator.to(memory_format=torch.channels_last)
+        self.discriminator = channels_last(Discriminator(config.discriminator_width))
         self._perceptual = (perceptual,)  # no part of the module: it is neither trained nor saved
         self._restored: dict[str, Any] | None = None
         self._loss = self.compiled(self._eager_loss)
@@ -167,7 +166,7 @@ class VQGANTraining(ImageTraining):
             self._other.load_state_dict(self._restored)
         super().on_train_start()
         if self.perceptual is not None:
-            self.perceptual.to(self.device, memory_format=torch.channels_last)
+            channels_last(self.perceptual).to(self.device)
         shape = (2 * self.config.batch_size, *self.pixels.shape[1:])
         pair = torch.zeros(shape, device=self.device)
         # both have a place of their own, where graphs find them
@@ -339,7 +338,10 @@ def train_classifier(
     """Train a classifier in a folder; afterwards its results.json has its accuracy on the held-out images."""
     images = fit(config, folder, lambda loaded: ClassifierTraining(config, loaded), images, resume, progress)
     classifier = load_classifier(folder, "cpu" if config.accelerator == "cpu" else None)
-    results = {"learned": "labels" if classifier.labelled else "rotations", "classes": classifier.num_classes}
+    results: dict[str, Any] = {
+        "learned": "labels" if classifier.labelled else "rotations",
+        "classes": classifier.num_classes,
+    }
     if images.test_labels is not None or not classifier.labelled:
         labels = images.test_labels if classifier.labelled else None
         results |= {"test_images": len(images.test), "test_accuracy": accuracy(classifier, images.test, labels)}

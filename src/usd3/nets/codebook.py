@@ -96,15 +96,14 @@ class Codebook(nn.Module):
     def _learn(self, z: Tensor, chosen: Tensor) -> None:
         """Move the averages, and give codes that nothing used another start."""
         counts = chosen.sum(0)
-        idle = torch.where(counts > 0, 0.0, self.idle + 1)
+        idle = (self.idle + 1).masked_fill(counts > 0, 0.0)
         dead = idle >= self.restart_after
         fresh = z[torch.randint(len(z), (self.num_codes,), device=z.device)]
         if self.kind == "ema":
-            self.sizes.lerp_(counts, 1 - self.decay)
-            self.sums.lerp_(chosen.T @ z, 1 - self.decay)
-            self.sizes.copy_(torch.where(dead, 1.0, self.sizes))
-            self.sums.copy_(torch.where(dead[:, None], fresh, self.sums))
+            self.sizes.lerp_(counts, 1 - self.decay).masked_fill_(dead, 1.0)
+            sums = self.sums.lerp(chosen.T @ z, 1 - self.decay)
+            self.sums.copy_(torch.where(dead[:, None], fresh, sums))
             self.codes.copy_(self.sums / self.sizes[:, None])
         else:
             self.codes.copy_(torch.where(dead[:, None], fresh, self.codes))
-        self.idle.copy_(torch.where(dead, 0.0, idle))
+        self.idle.copy_(idle.masked_fill(dead, 0.0))
