@@ -1,6 +1,7 @@
 """Checkpoints that are whole or not there, whatever happens while they are written."""
 
 import re
+import warnings
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,12 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from usd3._files import remove_unfinished, written_whole
+from usd3._processes import is_main
 from usd3.callbacks import Ema
 from usd3.config import TrainingConfig
 from usd3.pipeline import PipelineConfig, save_pretrained
 
-__all__ = ["AtomicCheckpointIO", "Checkpoints", "find_checkpoints", "require_whole"]
+__all__ = ["AtomicCheckpointIO", "Checkpoints", "find_checkpoints", "newest_whole", "require_whole"]
 
 _NAME = re.compile(r"step-(\d+)\.ckpt")
 
@@ -55,6 +57,23 @@ def find_checkpoints(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found, reverse=True)]
 
 
+def newest_whole(folder: Path) -> Path | None:
+    """The newest checkpoint that is whole; None where there was none yet. Damaged ones are set aside."""
+    found = find_checkpoints(folder)
+    for path in found:
+        try:
+            require_whole(path)
+        except ValueError as error:
+            warnings.warn(f"{error}; going back to the one before", stacklevel=3)
+            if is_main():
+                path.rename(path.with_suffix(".damaged"))
+            continue
+        return path
+    if found or list(folder.glob("*.damaged")):
+        raise ValueError(f"{folder}: none of its checkpoints is whole; start a new run")
+    return None
+
+
 class Checkpoints(pl.Callback):
     """Save every `checkpoint_every` steps and at the end, keep the newest; beside them the averaged model, to use."""
 
@@ -86,16 +105,19 @@ class Checkpoints(pl.Callback):
         if step == self._saved:
             return
         module.log_recent()  # refuses a loss that is no number before it is saved
-        weights = self.ema.state(trainer, module)
-        if trainer.is_global_zero:  # before the checkpoint: a run that is killed in between comes here again
-            save_pretrained(
-                self.folder, replace(self.pipeline, steps=step, minutes=module.clock.minutes), _unprefixed(weights)
-            )
+        self.export(trainer, module)  # before the checkpoint: a run that is killed in between comes here again
         trainer.save_checkpoint(self.folder / "checkpoints" / f"step-{step:08d}.ckpt")
         self._saved = step
         if trainer.is_global_zero:
             for old in find_checkpoints(self.folder / "checkpoints")[self.config.keep :]:
                 old.unlink()
+
+    def export(self, trainer: pl.Trainer, module: Any) -> None:
+        """Write the averaged model."""
+        weights = self.ema.state(trainer, module)
+        if trainer.is_global_zero:
+            told = replace(self.pipeline, steps=trainer.global_step, minutes=module.clock.minutes)
+            save_pretrained(self.folder, told, _unprefixed(weights))
 
 
 def _unprefixed(weights: dict[str, Tensor]) -> dict[str, Tensor]:

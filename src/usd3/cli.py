@@ -1,4 +1,4 @@
-"""The command line: `usd3 train | sample | evaluate | compare | info | bench`."""
+"""The command line: `usd3 train | sample | evaluate | compare | info | bench | classifier | vqgan`."""
 
 import os
 import re
@@ -13,11 +13,13 @@ from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser  # type
 
 from usd3._version import __version__
 from usd3.commands.bench import BenchOptions, bench
+from usd3.commands.classifier import ClassifierOptions, classifier
 from usd3.commands.compare import CompareOptions, compare
 from usd3.commands.evaluate import EvaluateOptions, run_evaluation
 from usd3.commands.info import InfoOptions, info
 from usd3.commands.sample import SampleOptions, sample
 from usd3.commands.train import TrainOptions, train
+from usd3.commands.vqgan import VQGANOptions, vqgan
 from usd3.recipes import find_recipe, list_recipes
 
 __all__ = ["main"]
@@ -27,15 +29,21 @@ __all__ = ["main"]
 class Command:
     """A subcommand: its options, what it does, and what its words without dashes mean.
 
-    They are recipes where it has a `recipe`, the one it takes without any; else one word, the option `subject`.
+    They are recipes where it has a `recipe`, the one it takes without any; else one word, the option `subject`, or
+    none where that is None.
     """
 
     options: type[Any]
     run: Callable[..., Any]
     words: str
     example: str
-    subject: str = "model"
+    subject: str | None = "model"
     recipe: str | None = None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether it goes on with a run, whose own recipe then holds."""
+        return any(field.name == "resume" for field in fields(self.options))
 
 
 COMMANDS = {
@@ -62,6 +70,20 @@ COMMANDS = {
         "[loss | sampling | scaling | all]",
         'usd3 bench loss --sizes "64,256,129 32,256,8192" --out runs/bench',
         subject="table",
+    ),
+    "classifier": Command(
+        ClassifierOptions,
+        classifier,
+        "",
+        "usd3 classifier --images cifar-10-batches-py --run runs/classifier",
+        subject=None,
+    ),
+    "vqgan": Command(
+        VQGANOptions,
+        vqgan,
+        "",
+        "usd3 vqgan --images cifar-10-batches-py --perceptual runs/classifier --run runs/vqgan",
+        subject=None,
     ),
 }
 
@@ -105,7 +127,7 @@ def _run(name: str, arguments: list[str]) -> None:
     words, options = words[:count], words[count:]
     parser = ArgumentParser(
         prog=f"usd3 {name}",
-        usage=f"usd3 {name} {command.words} [--option value ...]",
+        usage=" ".join(filter(None, ["usd3", name, command.words, "[--option value ...]"])),
         description=_description(name, whole=True),
         epilog=f"Example: {command.example}",
         exit_on_error=False,
@@ -113,12 +135,17 @@ def _run(name: str, arguments: list[str]) -> None:
     )
     if command.recipe is not None:
         parser.add_argument("--config", action=ActionConfigFile, help="a recipe, the same as a word without dashes")
+    elif command.resumes:
+        parser.add_argument("--config", action=ActionConfigFile, help="a YAML file of options, as a run has it")
     parser.add_class_arguments(command.options)
     if command.recipe is not None:
         _run_on_recipes(command, parser, words, options)
         return
-    if len(words) > 1:
-        raise ValueError(f"{words[1]!r} is one word too many: expected {command.words}")
+    most = 0 if command.subject is None else 1
+    if len(words) > most:
+        raise ValueError(f"{words[most]!r} is one word too many: expected {command.words or 'options alone'}")
+    resumed = _value(options, "--resume") if command.resumes else None
+    options = ["--config", str(_resumed(resumed)), *options] if resumed else options
     made = _made(parser, [*(f"--{command.subject}={word}" for word in words), *options], command.options)
     if command.subject == "model" and not made.model:
         raise ValueError("model is missing: expected the folder of a run or of a saved model")
@@ -132,7 +159,7 @@ def _run_on_recipes(command: Command, parser: ArgumentParser, words: list[str], 
         files = [_resumed(resumed)] if resumed else [find_recipe(name) for name in names]
         return _made(parser, [part for file in files for part in ("--config", str(file))] + options, command.options)
 
-    resumed = _value(options, "--resume") if command.options is TrainOptions else None
+    resumed = _value(options, "--resume") if command.resumes else None
     if resumed and words:
         raise ValueError(f"{' '.join(words)}: expected no recipe, as a run that is resumed has its own")
     words = words or [str(command.recipe)]
@@ -164,7 +191,7 @@ def _resumed(folder: str) -> Path:
 
 
 def _overview() -> str:
-    lines = [f"  {name:9} {_description(name)}" for name in COMMANDS]
+    lines = [f"  {name:10} {_description(name)}" for name in COMMANDS]
     return "\n".join(
         [
             "usd3: generative diffusion for categorical data.",

@@ -19,7 +19,7 @@ from usd3._files import write_whole
 from usd3._processes import is_main
 from usd3._random import seed_of
 from usd3.callbacks import Ema, StopOnSignal, StopOnTime
-from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, find_checkpoints, require_whole
+from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, newest_whole
 from usd3.config import Recipe, TrainingConfig
 from usd3.data import Dataset
 from usd3.noise import Marginal
@@ -97,7 +97,7 @@ def fit(
     elif main:
         empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
         require(empty, "run", folder, "a folder that is new or empty")
-    start = _newest_whole(folder / "checkpoints") if resume else None
+    start = newest_whole(folder / "checkpoints") if resume else None
     dataset = recipe.data.load()
     pipeline = pipeline_for(recipe, dataset)
     if main:
@@ -130,23 +130,6 @@ def _require_same(recipe: Recipe, folder: Path) -> None:
             kept = before.get(part, {}).get(name, default[part][name])
             require(value == kept, f"{part}.{name}", value, f"{kept}, as in {file}; start a new run to change it")
     require(recipe.seed == before["seed"], "seed", recipe.seed, f"{before['seed']}, as in {file}")
-
-
-def _newest_whole(folder: Path) -> Path | None:
-    """The newest checkpoint that is whole; None where there was none yet. Damaged ones are set aside."""
-    found = find_checkpoints(folder)
-    for path in found:
-        try:
-            require_whole(path)
-        except ValueError as error:
-            warnings.warn(f"{error}; going back to the one before", stacklevel=3)
-            if is_main():
-                path.rename(path.with_suffix(".damaged"))
-            continue
-        return path
-    if found or list(folder.glob("*.damaged")):
-        raise ValueError(f"{folder}: none of its checkpoints is whole; start a new run")
-    return None
 
 
 def _trainer(config: TrainingConfig, folder: Path, pipeline: PipelineConfig, further: list[pl.Callback]) -> pl.Trainer:

@@ -1,7 +1,6 @@
 """A trained model with everything needed to use it: `Pipeline.from_pretrained(folder).sample(4)`."""
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from usd3._checks import as_count, require
+from usd3._device import device_named
 from usd3._files import write_whole, written_whole
 from usd3._processes import gathered, rank_and_world
 from usd3._random import seed_of
@@ -117,7 +117,7 @@ class Pipeline:
         except (SafetensorError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"{folder / 'model.safetensors'}: expected the weights of its config ({reason})") from None
-        return pipeline.to(_device(device))
+        return pipeline.to(device_named(device))
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write `config.json` and `model.safetensors`."""
@@ -250,21 +250,6 @@ class _Network:
         with torch.autocast(self.kind, torch.bfloat16, enabled=self.half, cache_enabled=False):  # as graphs need it
             found: Tensor | Projection = self._orig_mod(x_t, t, **masks)
             return found.logits(x_t) if isinstance(found, Projection) else found
-
-
-def _device(name: str | None) -> torch.device:
-    """The named device; None: the GPU of this process where there is one, else the CPU."""
-    if name is None:
-        local = int(os.environ.get("LOCAL_RANK", 0)) % max(1, torch.cuda.device_count())
-        return torch.device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"device = {name}: expected cpu, cuda or cuda:0, cuda:1, ...") from None
-    count = torch.cuda.device_count()
-    found = device.type == "cpu" or (device.type == "cuda" and (device.index or 0) < count)
-    require(found, "device", name, f"cpu, or one of the {count} GPUs that torch sees")
-    return device
 
 
 def save_pretrained(folder: Path, config: PipelineConfig, weights: dict[str, Tensor]) -> None:

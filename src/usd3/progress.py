@@ -113,4 +113,4 @@ class TrainingProgress(pl.Callback):
 
 def _shown(latest: dict[str, float]) -> dict[str, float]:
     names = {"loss": "loss", "bits_per_element": "bits/element", "val_bits_per_element": "held-out"}
-    return {names[key]: value for key, value in latest.items()}
+    return {names.get(key, key): value for key, value in latest.items()}

@@ -1,0 +1,23 @@
+"""Networks for images: a VQGAN, which makes tokens of them, and a classifier, whose features measure them."""
+
+from usd3.images.fitting import FitConfig
+from usd3.images.folders import load_classifier, load_vqgan, save_network
+from usd3.images.perceptual import Perceptual, load_perceptual
+from usd3.images.reports import accuracy, reconstruction_report, usage
+from usd3.images.training import ClassifierConfig, VQGANConfig, train_classifier, train_vqgan
+
+__all__ = [
+    "ClassifierConfig",
+    "FitConfig",
+    "Perceptual",
+    "VQGANConfig",
+    "accuracy",
+    "load_classifier",
+    "load_perceptual",
+    "load_vqgan",
+    "reconstruction_report",
+    "save_network",
+    "train_classifier",
+    "train_vqgan",
+    "usage",
+]

@@ -1,0 +1,75 @@
+"""Networks for images as folders: config.json says what it is, model.safetensors has the weights."""
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from usd3._checks import require
+from usd3._device import device_named
+from usd3._files import write_whole, written_whole
+from usd3._version import __version__
+from usd3.nets import VQGAN, Classifier
+
+__all__ = ["about", "load_classifier", "load_vqgan", "save_network"]
+
+_KINDS: dict[str, type[nn.Module]] = {"vqgan": VQGAN, "classifier": Classifier}
+_WEIGHTS = "model.safetensors"
+Network = TypeVar("Network", VQGAN, Classifier)
+
+
+def save_network(folder: Path | str, network: VQGAN | Classifier, **told: Any) -> None:
+    """Write a network and its config.json, which also has what is `told`."""
+    kind = next(name for name, known in _KINDS.items() if isinstance(network, known))
+    save_weights(Path(folder), kind, network.config, network.state_dict(), **told)
+
+
+def save_weights(folder: Path, kind: str, config: dict[str, Any], weights: dict[str, Tensor], **told: Any) -> None:
+    """Write the weights first: a folder with a config.json is whole."""
+    with written_whole(folder / _WEIGHTS) as temporary:
+        save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, temporary)
+    content = {"kind": kind, "model": config, **told, "usd3_version": __version__}
+    write_whole(folder / "config.json", json.dumps(content, indent=2) + "\n")
+
+
+def load_vqgan(folder: Path | str, device: str | None = None) -> VQGAN:
+    """The VQGAN in a folder that `usd3 vqgan` made, on a device; None: a GPU where there is one."""
+    return _load(Path(folder), VQGAN, device)
+
+
+def load_classifier(folder: Path | str, device: str | None = None) -> Classifier:
+    """The classifier in a folder that `usd3 classifier` made, on a device; None: a GPU where there is one."""
+    return _load(Path(folder), Classifier, device)
+
+
+def about(folder: Path | str, kind: str) -> dict[str, Any]:
+    """What the config.json of a folder says; it must be one of this kind, "vqgan" or "classifier"."""
+    folder = Path(folder)
+    for name in ("config.json", _WEIGHTS):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"{folder / name}: expected a folder that `usd3 {kind}` made")
+    try:
+        found = json.loads((folder / "config.json").read_text())
+    except ValueError as error:
+        raise ValueError(f"{folder / 'config.json'}: {error}") from None
+    seen = found.get("kind", "diffusion model") if isinstance(found, dict) else type(found).__name__
+    require(seen == kind, f"{folder}: kind", seen, f"{kind}, a folder that `usd3 {kind}` made")
+    return dict(found)
+
+
+def _load(folder: Path, network: type[Network], device: str | None) -> Network:
+    kind = next(name for name, known in _KINDS.items() if known is network)
+    config = about(folder, kind)
+    try:
+        made = network(**config["model"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder / 'config.json'}: {error}") from None
+    try:
+        made.load_state_dict(load_file(folder / _WEIGHTS))
+    except (SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{folder / _WEIGHTS}: expected the weights of its config ({reason})") from None
+    return made.to(device_named(device)).eval()

@@ -1,0 +1,349 @@
+"""Training of a VQGAN and of a classifier."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from usd3._checks import as_count, as_number, require
+from usd3.data import Images, as_floats
+from usd3.images.augment import augmented, turned
+from usd3.images.fitting import FitConfig, ImageTraining, channels_last, fit, write_results
+from usd3.images.folders import about, load_classifier, load_vqgan
+from usd3.images.perceptual import Perceptual, load_perceptual
+from usd3.images.reports import accuracy, reconstruction_report
+from usd3.nets import VQGAN, Classifier, Discriminator
+from usd3.step import Batch, WholeStep
+
+__all__ = ["ClassifierConfig", "VQGANConfig", "train_classifier", "train_vqgan"]
+
+_RAMP = 0.05  # the part of the run in which the weight of the GAN rises: the discriminator learns first
+
+
+@dataclass
+class VQGANConfig(FitConfig):
+    """A VQGAN and how it is trained; the defaults are the paper's.
+
+    Args:
+        num_codes: how many tokens there are.
+        code_dim: length of a code.
+        filters: channels of each stage; each stage but the first halves the sides of an image.
+        blocks: residual blocks of a stage.
+        codebook: "ema" (codes are moving averages) or "gradient" (codes are weights with a loss of their own).
+        commitment: weight of the loss that pulls the encoder towards the codes.
+        restart_after: steps without use after which a code starts anew at a random output of the encoder.
+        perceptual: what images look like: a folder that `usd3 classifier` made, or a file with the weights of
+            torchvision's VGG16; null: no perceptual loss.
+        lpips: a file with LPIPS' linear weights for that VGG16, unless the same file has them; null: none.
+        perceptual_weight: weight of the perceptual loss.
+        gan_weight: weight of the GAN's loss; 0: no GAN.
+        gan_start: the part of the run after which the GAN begins.
+        discriminator_width: channels of the discriminator's first layer.
+    """
+
+    FIXED: ClassVar[tuple[str, ...]] = (
+        *("num_codes", "code_dim", "filters", "blocks", "codebook"),
+        *("discriminator_width", "seed"),
+    )
+
+    num_codes: int = 512
+    code_dim: int = 256
+    filters: list[int] = field(default_factory=lambda: [64, 128, 256])
+    blocks: int = 2
+    codebook: Literal["ema", "gradient"] = "ema"
+    commitment: float = 0.25
+    restart_after: int = 100
+    perceptual: str | None = None
+    lpips: str | None = None
+    perceptual_weight: float = 0.1
+    gan_weight: float = 0.1
+    gan_start: float = 0.2
+    discriminator_width: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("perceptual_weight", "gan_weight"):
+            as_number(getattr(self, name), name, 0, closed=True)
+        as_number(self.gan_start, "gan_start", 0, 1, closed=True)
+        as_count(self.discriminator_width, "discriminator_width", 1)
+
+    def build(self) -> VQGAN:
+        """The network, untrained."""
+        return VQGAN(
+            self.num_codes,
+            self.code_dim,
+            self.filters,
+            self.blocks,
+            self.codebook,
+            self.commitment,
+            self.restart_after,
+        )
+
+
+@dataclass
+class ClassifierConfig(FitConfig):
+    """A classifier and how it is trained. Without labels it learns which of four rotations an image has.
+
+    Args:
+        width: channels of the first of three stages; the others have 2 and 4 times as many.
+        blocks: residual blocks of a stage.
+        crop: move each image by up to so many pixels.
+        smoothing: label smoothing.
+        weight_decay: of AdamW.
+    """
+
+    FIXED: ClassVar[tuple[str, ...]] = ("width", "blocks", "seed")
+
+    steps: int = 10_000
+    lr: float = 2e-3
+    width: int = 64
+    blocks: int = 2
+    crop: int = 4
+    smoothing: float = 0.0
+    weight_decay: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        as_count(self.crop, "crop", 0)
+        as_number(self.smoothing, "smoothing", 0, 1, closed=True)
+        as_number(self.weight_decay, "weight_decay", 0, closed=True)
+
+
+class VQGANTraining(ImageTraining):
+    """L1, the codebook's losses, a perceptual distance, and after a while a GAN with a hinge loss.
+
+    Before the GAN begins its discriminator costs nothing. From then on each step is two: one of the VQGAN, and one of
+    the discriminator on the images and reconstructions that this had. The weight of the GAN's loss rises from 0.
+    """
+
+    names = ("loss", "l1", "codebook", "perceptual", "gan", "perplexity", "discriminator", "logit_gap")
+    on_screen = ("loss", "l1", "perplexity")
+    config: VQGANConfig
+
+    def __init__(self, config: VQGANConfig, images: Images):
+        perceptual = load_perceptual(config.perceptual, config.lpips)
+        model = config.build()
+        model.require_size(images.train)
+        super().__init__(model, config, images)
+        self.discriminator = channels_last(Discriminator(config.discriminator_width))
+        self._perceptual = (perceptual,)  # no part of the module: it is neither trained nor saved
+        self._restored: dict[str, Any] | None = None
+        self._loss = self.compiled(self._eager_loss)
+        self._judged = self.compiled(self._eager_judged)
+        self._generate: WholeStep | None = None
+        self._judge: WholeStep | None = None
+
+    @property
+    def perceptual(self) -> Perceptual | None:
+        """The distance, where there is one."""
+        return self._perceptual[0]
+
+    def told(self) -> dict[str, Any]:
+        """Which perceptual loss it was, too."""
+        return {**super().told(), "perceptual": "none" if self.perceptual is None else self.perceptual.kind}
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Adam for both networks; Lightning knows of the first."""
+        networks = (self.model, self.discriminator)
+        mine, other = (torch.optim.Adam(net.parameters(), lr=self.config.lr, fused=self.fused) for net in networks)
+        self._other = other
+        return mine
+
+    def optimisers(self) -> list[torch.optim.Optimizer]:
+        """That of the VQGAN and that of the discriminator."""
+        return [*super().optimisers(), self._other]
+
+    def settings(self) -> dict[str, Any]:
+        """The paper's."""
+        return {"betas": (0.0, 0.99)}
+
+    def on_train_start(self) -> None:
+        """Begin without the GAN."""
+        if self._restored is not None:
+            self._other.load_state_dict(self._restored)
+        super().on_train_start()
+        if self.perceptual is not None:
+            channels_last(self.perceptual).to(self.device)
+        shape = (2 * self.config.batch_size, *self.pixels.shape[1:])
+        pair = torch.zeros(shape, device=self.device)
+        # both have a place of their own, where graphs find them
+        self._pair, self._gan_weight = pair.to(memory_format=torch.channels_last), torch.zeros((), device=self.device)
+        self._weighed, self._nothing = 0.0, torch.zeros(2, device=self.device)
+        self._generate = self._generator_step()
+
+    def on_train_end(self) -> None:
+        """Give back the memory of the graphs."""
+        self._generate = self._judge = None
+        self.zero_grad(set_to_none=True)
+
+    def train_on(self, images: Tensor, labels: Tensor | None, done: float) -> Tensor:
+        """A step of the VQGAN, and once the GAN has begun one of the discriminator."""
+        started = done - self.config.gan_start
+        if self.config.gan_weight > 0 and started >= 0:
+            if self._judge is None:
+                self._begin_gan()
+            self._weigh_gan(self.config.gan_weight * min(1.0, started / _RAMP))
+        assert self._generate is not None
+        shown = self._generate({"images": images})[1]
+        judged = self._nothing if self._judge is None else self._judge({"pair": self._pair})[1]
+        return torch.cat([shown, judged])
+
+    def _begin_gan(self) -> None:
+        """From now on another step; the graph of the one before goes."""
+        self._judge = self.whole_step(self._judging_loss, list(self.discriminator.parameters()), self._other)
+        self._generate = self._generator_step()
+
+    def _weigh_gan(self, weight: float) -> None:
+        """Write the weight to the device where it changes."""
+        if weight != self._weighed:
+            self._gan_weight.fill_(weight)
+            self._weighed = weight
+
+    def _generator_step(self) -> WholeStep:
+        return self.whole_step(self._generator_loss, list(self.model.parameters()), self.optimisers()[0])
+
+    def _generator_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        self.discriminator.requires_grad_(False)  # its gradients are none of this step's
+        loss, shown, real, fake = self._loss(batch["images"], self._judge is not None)
+        if self._judge is not None:
+            size = len(real)
+            self._pair[:size].copy_(real)
+            self._pair[size:].copy_(fake)
+        return loss, shown
+
+    def _eager_loss(self, pixels: Tensor, with_gan: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The loss of the VQGAN and its parts, the images and their reconstructions."""
+        real = as_floats(augmented(pixels, pad=0))
+        fake, codebook, perplexity = self.model(real)
+        l1, none = (fake - real).abs().mean(), torch.zeros((), device=real.device)
+        looks = none if self.perceptual is None else self.perceptual(fake, real)
+        gan = -self.discriminator(fake).mean() if with_gan else none
+        loss = l1 + codebook + self.config.perceptual_weight * looks + self._gan_weight * gan
+        shown = torch.stack([part.detach().float() for part in (loss, l1, codebook, looks, gan, perplexity)])
+        return loss, shown, real, fake.detach()
+
+    def _judging_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        self.discriminator.requires_grad_(True)
+        return self._judged(batch["pair"])  # type: ignore[no-any-return]
+
+    def _eager_judged(self, pair: Tensor) -> tuple[Tensor, Tensor]:
+        """The hinge loss of the discriminator; how far apart its logits are."""
+        real, fake = self.discriminator(pair).chunk(2)
+        loss = 0.5 * (F.relu(1 - real).mean() + F.relu(1 + fake).mean())
+        return loss, torch.stack([loss.detach(), (real.mean() - fake.mean()).detach()])
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the other optimiser."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["discriminator_optimizer"] = self._other.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """The other optimiser, for when it is there."""
+        super().on_load_checkpoint(checkpoint)
+        self._restored = checkpoint["discriminator_optimizer"]
+
+
+class ClassifierTraining(ImageTraining):
+    """Cross entropy of labels, or of rotations, on images moved and mirrored at random."""
+
+    names = ("loss", "accuracy")
+    on_screen = ("loss", "accuracy")
+    config: ClassifierConfig
+    model: Classifier
+
+    def __init__(self, config: ClassifierConfig, images: Images):
+        height, width = images.size
+        labelled = images.train_labels is not None
+        require(labelled or height == width, "images", f"{height} x {width}", "square ones where there are no labels")
+        require(config.crop < min(height, width), "crop", config.crop, f"less than the sides, {height} x {width}")
+        num_classes = len(images.classes) if labelled else 4
+        super().__init__(Classifier(num_classes, config.width, config.blocks, labelled), config, images)
+        self.classes = images.classes
+        self._loss = self.compiled(self._eager_loss)
+        self._whole: WholeStep | None = None
+
+    def told(self) -> dict[str, Any]:
+        """The names of the classes, too."""
+        return {**super().told(), "classes": list(self.classes)}
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW; vectors do not decay."""
+        weights = list(self.model.parameters())
+        groups = [{"params": [p for p in weights if p.dim() >= 2], "weight_decay": self.config.weight_decay}]
+        groups.append({"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0})
+        return torch.optim.AdamW(groups, lr=self.config.lr, fused=self.fused)
+
+    def on_train_start(self) -> None:
+        """The settings, and the step."""
+        super().on_train_start()
+        (optimizer,) = self.optimisers()
+        optimizer.param_groups[0]["weight_decay"] = self.config.weight_decay
+        self._whole = self.whole_step(self._batch_loss, list(self.model.parameters()), optimizer)
+
+    def on_train_end(self) -> None:
+        """Give back the memory of the graph."""
+        self._whole = None
+        self.zero_grad(set_to_none=True)
+
+    def train_on(self, images: Tensor, labels: Tensor | None, done: float) -> Tensor:
+        """One step."""
+        assert self._whole is not None
+        return self._whole({"images": images} if labels is None else {"images": images, "labels": labels})[1]
+
+    def _batch_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        return self._loss(batch["images"], batch.get("labels"))  # type: ignore[no-any-return]
+
+    def _eager_loss(self, pixels: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        x = as_floats(augmented(pixels, self.config.crop))
+        if labels is None:
+            labels = torch.randint(4, (len(x),), device=x.device)
+            x = turned(x, labels)
+        logits = self.model(x).float()
+        loss = F.cross_entropy(logits, labels, label_smoothing=self.config.smoothing)
+        right = (logits.detach().argmax(1) == labels).float().mean()
+        return loss, torch.stack([loss.detach(), right])
+
+
+def train_vqgan(
+    config: VQGANConfig, folder: Path | str, images: Images | None = None, resume: bool = False, progress: bool = True
+) -> VQGAN:
+    """Train a VQGAN in a folder; afterwards its results.json says how well it does, and so does a picture."""
+    images = fit(config, folder, lambda loaded: VQGANTraining(config, loaded), images, resume, progress)
+    vqgan = load_vqgan(folder, "cpu" if config.accelerator == "cpu" else None)
+    kind = about(folder, "vqgan")["perceptual"]
+    write_results(folder, {"perceptual": kind, **reconstruction_report(vqgan, images)})
+    _picture(vqgan, images, Path(folder))
+    return vqgan
+
+
+def _picture(vqgan: VQGAN, images: Images, folder: Path) -> None:
+    from usd3 import pictures
+
+    some = images.test[:16]
+    pictures.reconstruction_grid(  # type: ignore[attr-defined]
+        some, vqgan.decode_images(vqgan.encode_images(some)), folder / "reconstructions.png"
+    )
+
+
+def train_classifier(
+    config: ClassifierConfig,
+    folder: Path | str,
+    images: Images | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> Classifier:
+    """Train a classifier in a folder; afterwards its results.json has its accuracy on the held-out images."""
+    images = fit(config, folder, lambda loaded: ClassifierTraining(config, loaded), images, resume, progress)
+    classifier = load_classifier(folder, "cpu" if config.accelerator == "cpu" else None)
+    results: dict[str, Any] = {
+        "learned": "labels" if classifier.labelled else "rotations",
+        "classes": classifier.num_classes,
+    }
+    if images.test_labels is not None or not classifier.labelled:
+        labels = images.test_labels if classifier.labelled else None
+        results |= {"test_images": len(images.test), "test_accuracy": accuracy(classifier, images.test, labels)}
+    write_results(folder, results)
+    return classifier

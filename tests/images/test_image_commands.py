@@ -1,0 +1,81 @@
+"""usd3 classifier and usd3 vqgan, called as a user calls them."""
+
+import json
+import os
+
+import pytest
+import torch
+import yaml
+
+from usd3 import data, pictures
+from usd3.cli import main
+from usd3.data import Images
+
+COMMON = ["--accelerator", "cpu", "--batch_size", "8", "--steps", "2", "--warmup", "1", "--progress", "false"]
+SMALL = {
+    "classifier": [*COMMON, "--width", "4", "--blocks", "1"],
+    "vqgan": [
+        *COMMON,
+        *["--num_codes", "8", "--code_dim", "4", "--filters", "[4,4]", "--blocks", "1", "--discriminator_width", "4"],
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A place with a file of images, read by a loader that knows what is in it."""
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (20, 3, 8, 8), generator=generator).to(torch.uint8)
+    labels = torch.arange(20) % 2
+    seen = []
+
+    def load_images(path):
+        seen.append(path)
+        return Images("some", pixels[:12], pixels[12:], labels[:12], labels[12:], ("a", "b"))
+
+    monkeypatch.setattr(data, "load_images", load_images, raising=False)
+    monkeypatch.setattr(pictures, "reconstruction_grid", lambda a, b, path: path.touch(), raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some.npz").touch()
+    return seen
+
+
+def test_one_after_the_other_and_on(here, tmp_path, capsys):
+    assert main(["classifier", "--images", "some.npz", *SMALL["classifier"]]) == 0
+    printed = capsys.readouterr().out
+    assert "held-out images, 2 classes" in printed
+    assert f"the classifier is in runs{os.sep}classifier" in printed
+    arguments = ["vqgan", "--images=some.npz", "--perceptual", "runs/classifier", "--run", "mine", *SMALL["vqgan"]]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "perceptual loss: classifier" in printed
+    assert "codes used" in printed
+    assert (tmp_path / "mine" / "reconstructions.png").exists()
+    assert here == [str(tmp_path / "some.npz")] * 2
+    assert main(["vqgan", "--resume", "mine", "--steps", "3", "--progress", "false"]) == 0
+    assert json.loads((tmp_path / "mine" / "config.json").read_text())["steps"] == 3
+    kept = yaml.safe_load((tmp_path / "mine" / "recipe.yaml").read_text())
+    assert (kept["steps"], kept["num_codes"], kept["filters"]) == (3, 8, [4, 4])
+    assert kept["perceptual"] == str(tmp_path / "runs" / "classifier")
+    assert "run" not in kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("vqgan", "images = None: expected the images, a file or a folder"),
+        ("classifier --images nowhere", "expected a file or folder that exists"),
+        ("classifier some.npz", "'some.npz' is one word too many: expected options alone"),
+        ("vqgan --images some.npz --steps 0", "steps = 0: expected an integer >= 1"),
+        ("vqgan --images some.npz --perceptual runs/none", "expected a folder that `usd3 classifier` made, or a file"),
+        ("vqgan --images some.npz --filters [4,4,4,4,4]", "expected multiples of 16"),
+        ("vqgan --images some.npz --colour red", "colour"),
+        ("vqgan --resume nowhere", "resume = nowhere: expected the folder of a run, with its recipe.yaml"),
+        ("classifier --images some.npz --run .", "expected a folder that is new or empty"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(arguments, message, capsys, tmp_path):
+    assert main(arguments.split()) != 0
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line
+    assert [path.name for path in tmp_path.iterdir()] == ["some.npz"]
