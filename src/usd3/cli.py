@@ -15,6 +15,7 @@ from usd3._version import __version__
 from usd3.commands.bench import BenchOptions, bench
 from usd3.commands.classifier import ClassifierOptions, classifier
 from usd3.commands.compare import CompareOptions, compare
+from usd3.commands.encode import DecodeOptions, EncodeOptions, decode, encode
 from usd3.commands.evaluate import EvaluateOptions, run_evaluation
 from usd3.commands.info import InfoOptions, info
 from usd3.commands.sample import SampleOptions, sample
@@ -85,6 +86,20 @@ COMMANDS = {
         "usd3 vqgan --images cifar-10-batches-py --perceptual runs/classifier --run runs/vqgan",
         subject=None,
     ),
+    "encode": Command(
+        EncodeOptions,
+        encode,
+        "VQGAN",
+        "usd3 encode runs/vqgan --images cifar-10-batches-py --out cifar10.npz",
+        subject="vqgan",
+    ),
+    "decode": Command(
+        DecodeOptions,
+        decode,
+        "VQGAN",
+        "usd3 decode runs/vqgan --tokens samples.npz --out samples",
+        subject="vqgan",
+    ),
 }
 
 
@@ -147,8 +162,9 @@ def _run(name: str, arguments: list[str]) -> None:
     resumed = _value(options, "--resume") if command.resumes else None
     options = ["--config", str(_resumed(resumed)), *options] if resumed else options
     made = _made(parser, [*(f"--{command.subject}={word}" for word in words), *options], command.options)
-    if command.subject == "model" and not made.model:
-        raise ValueError("model is missing: expected the folder of a run or of a saved model")
+    missing = {"model": "the folder of a run or of a saved model", "vqgan": "the folder of a trained VQGAN"}
+    if command.subject in missing and not getattr(made, command.subject):
+        raise ValueError(f"{command.subject} is missing: expected {missing[command.subject]}")
     command.run(made)
 
 
