@@ -58,7 +58,9 @@ def load_images(
         train, test = (Part(resized(part.images, size), part.labels) for part in (train, test))
     known = [int(part.labels.max()) for part in (train, test) if part.labels is not None and len(part.labels)]
     names = classes or tuple(str(label) for label in range(max(known, default=-1) + 1))
-    return Images(path.resolve().stem, train.images, test.images, train.labels, test.labels, names)
+    place = path.resolve()
+    name = place.name if place.is_dir() else place.stem
+    return Images(name, train.images, test.images, train.labels, test.labels, names)
 
 
 def _found(path: Path, size: int | None) -> _Found:
