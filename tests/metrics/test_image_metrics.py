@@ -69,9 +69,14 @@ def test_frechet_distance_against_a_matrix_root():
     assert frechet_distance(b.float(), a.float()) == pytest.approx(expected, rel=1e-5)
 
 
-def test_frechet_distance_of_a_set_to_itself_is_zero_even_with_few_rows():
-    few = 100 * normal(3, 20)
-    assert frechet_distance(few, few) == pytest.approx(0, abs=1e-8)
+def test_frechet_distance_of_fewer_rows_than_features():
+    # C = x^T x / (N - 1), so the trace of the root is a sum of singular values of x y^T, a small matrix
+    a, b = normal(5, 200), 3 * normal(5, 200, seed=1) + 0.1
+    x, y = a - a.mean(0), b - b.mean(0)
+    cross = torch.linalg.svdvals(x @ y.T).sum()
+    spread = (x.square().sum() + y.square().sum() - 2 * cross) / 4
+    assert frechet_distance(a, b) == pytest.approx(float((a.mean(0) - b.mean(0)).square().sum() + spread), rel=1e-12)
+    assert frechet_distance(a, a) == pytest.approx(0, abs=1e-10)
     assert frechet_distance(normal(5, 1), normal(5, 1) + 2) == pytest.approx(4)
 
 

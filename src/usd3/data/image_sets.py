@@ -19,7 +19,6 @@ from usd3.data.image_files import SUFFIXES, read_image, resized
 from usd3.data.images import Images, Part
 from usd3.data.sheets import as_labels, as_names, read_sheets, sheets
 from usd3.data.splits import grouped, is_test_group
-from usd3.progress import progress
 
 __all__ = ["load_images"]
 
@@ -59,7 +58,9 @@ def load_images(
         train, test = (Part(resized(part.images, size), part.labels) for part in (train, test))
     known = [int(part.labels.max()) for part in (train, test) if part.labels is not None and len(part.labels)]
     names = classes or tuple(str(label) for label in range(max(known, default=-1) + 1))
-    return Images(path.resolve().stem, train.images, test.images, train.labels, test.labels, names)
+    place = path.resolve()
+    name = place.name if place.is_dir() else place.stem
+    return Images(name, train.images, test.images, train.labels, test.labels, names)
 
 
 def _found(path: Path, size: int | None) -> _Found:
@@ -144,6 +145,8 @@ def _class_numbers(names: Iterable[str | None], classes: tuple[str, ...], folder
 
 
 def _read_all(files: list[Path], size: int | None) -> Tensor:
+    from usd3.progress import progress  # it brings Lightning, which is slow to import
+
     images: Tensor | None = None
     broken = []
     with progress("reading images", len(files)) if len(files) >= _MANY else nullcontext() as advance:

@@ -33,7 +33,9 @@ class Gaussian(NamedTuple):
         """The one with the mean and covariance of features (N, F)."""
         rows = as_rows(features, name, least=2).cpu()
         values, vectors = torch.linalg.eigh(torch.cov(rows.T).reshape(rows.shape[1], rows.shape[1]))
-        return Gaussian(rows.mean(0), (vectors * values.clamp(min=0).sqrt()) @ vectors.T)
+        # with fewer rows than features most eigenvalues are 0: their rounding errors, rooted, would add up
+        rounding = values[-1] * len(values) * torch.finfo(values.dtype).eps
+        return Gaussian(rows.mean(0), (vectors * values.where(values > rounding, 0).sqrt()) @ vectors.T)
 
     def distance(self, other: "Gaussian") -> float:
         """Fréchet distance to another."""
@@ -79,7 +81,8 @@ class Manifold:
         require(count > k, "number of points", count, f"more than k = {k}")
         chosen = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))[:count]
         self.points = points[chosen.sort().values.to(points.device)]
-        self.reach = torch.cat([part.kthvalue(k + 1).values for part in _distances(self.points, self.points)])
+        nearest_first = [part.topk(k + 1, largest=False).values for part in _distances(self.points, self.points)]
+        self.reach = torch.cat(nearest_first)[:, k]  # the nearest is the point itself
         # distances are differences of large numbers: equal points are not quite 0 apart
         self.reach += 1e-6 * float(self.points.norm(dim=1).max())
 
