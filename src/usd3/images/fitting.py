@@ -68,8 +68,6 @@ class FitConfig:
         seed: seed of the weights and of every draw.
     """
 
-    FIXED: ClassVar[tuple[str, ...]] = ("seed",)  # what a resumed run cannot change
-
     images: str | None = None
     steps: int = 20_000
     minutes: float | None = None
@@ -101,6 +99,11 @@ class FitConfig:
         on_gpu = self.accelerator != "cpu" and torch.cuda.is_available()
         require(self.accelerator != "gpu" or on_gpu, "accelerator", "gpu", "cpu or auto, as torch sees no GPU")
         require(self.cuda_graph != "always" or on_gpu, "cuda_graph", "always", "auto or never without a GPU")
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """What a run that is resumed cannot change."""
+        return ("seed",)
 
 
 class ImageTraining(pl.LightningModule):
@@ -145,7 +148,6 @@ class ImageTraining(pl.LightningModule):
         for optimizer in self.optimisers():
             for group in optimizer.param_groups:
                 group["lr"] = self.config.lr * self._rate(step, self.clock.spent)
-        rows = rows.to(self.pixels.device)
         images = self.pixels[rows].to(self.device, non_blocking=True)
         labels = None if self.labels is None else self.labels[rows].to(self.device, non_blocking=True)
         shown = self.train_on(images, labels, max(step / self.config.steps, self.clock.spent))
@@ -180,6 +182,10 @@ class ImageTraining(pl.LightningModule):
         rows = Sequences(torch.arange(len(self.pixels))[:, None])
         size, seed = self.config.batch_size, self.config.seed
         return Batches(rows, size, seed, lambda: trainer.global_step, parts=1, rank=0, world=1, device=home)
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Nothing: rows stay where the images are."""
+        return batch
 
     def on_train_start(self) -> None:
         """Settings hold, also where a checkpoint brought older ones or comes from another device."""
@@ -293,7 +299,7 @@ def _require_same(config: FitConfig, folder: Path) -> None:
     if not file.is_file():
         raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
     before = yaml.safe_load(file.read_text())
-    for name in config.FIXED:
+    for name in config.fixed:
         require(name in before, str(file), f"without {name}", f"the recipe of a {type(config).__name__}")
         now, kept = getattr(config, name), before[name]
         require(now == kept, name, now, f"{kept}, as in {file}; start a new run to change it")

@@ -1,5 +1,6 @@
 """How well a VQGAN and a classifier do on images they did not learn from."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from usd3.data import Images, as_floats
 from usd3.images.augment import turned
 from usd3.nets import VQGAN, Classifier
+from usd3.progress import counted
 
 __all__ = ["accuracy", "reconstruction_report", "usage"]
 
@@ -21,16 +23,24 @@ def usage(tokens: Tensor, num_codes: int) -> tuple[float, float]:
     return (counts > 0).double().mean().item(), torch.exp(torch.special.entr(share).sum()).item()
 
 
-def reconstruction_report(vqgan: VQGAN, images: Images, batch_size: int = 256) -> dict[str, Any]:
+def reconstruction_report(
+    vqgan: VQGAN, images: Images, batch_size: int = 256, progress: bool = False
+) -> dict[str, Any]:
     """L1 in -1..1, PSNR in dB, share of codes and perplexity on the first images of both splits, 10,000 at most."""
+    splits = {"train": images.train[:_MOST].split(batch_size), "test": images.test[:_MOST].split(batch_size)}
     report: dict[str, Any] = {}
-    for name, split in (("train", images.train[:_MOST]), ("test", images.test[:_MOST])):
-        tokens = vqgan.encode_images(split, batch_size)
-        decoded = vqgan.decode_images(tokens, batch_size)
-        parts = [_errors(a, b) for a, b in zip(split.split(batch_size), decoded.split(batch_size))]
-        l1, psnr = torch.cat(parts).mean(0).tolist()
-        share, perplexity = usage(tokens, vqgan.num_codes)
-        report[name] = {"images": len(split), "l1": l1, "psnr": psnr, "codes_used": share, "perplexity": perplexity}
+    batches = sum(len(parts) for parts in splits.values())
+    with counted("measuring", batches) if progress else nullcontext(lambda _: None) as advance:
+        for name, parts in splits.items():
+            tokens, errors = [], []
+            for part in parts:
+                tokens.append(vqgan.encode_images(part, batch_size))
+                errors.append(_errors(part, vqgan.decode_images(tokens[-1], batch_size)))
+                advance(part)
+            l1, psnr = torch.cat(errors).mean(0).tolist()
+            share, perplexity = usage(torch.cat(tokens), vqgan.num_codes)
+            count = sum(len(part) for part in parts)
+            report[name] = {"images": count, "l1": l1, "psnr": psnr, "codes_used": share, "perplexity": perplexity}
     return report
 
 

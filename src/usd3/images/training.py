@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -44,11 +44,6 @@ class VQGANConfig(FitConfig):
         discriminator_width: channels of the discriminator's first layer.
     """
 
-    FIXED: ClassVar[tuple[str, ...]] = (
-        *("num_codes", "code_dim", "filters", "blocks", "codebook"),
-        *("discriminator_width", "seed"),
-    )
-
     num_codes: int = 512
     code_dim: int = 256
     filters: list[int] = field(default_factory=lambda: [64, 128, 256])
@@ -69,6 +64,11 @@ class VQGANConfig(FitConfig):
             as_number(getattr(self, name), name, 0, closed=True)
         as_number(self.gan_start, "gan_start", 0, 1, closed=True)
         as_count(self.discriminator_width, "discriminator_width", 1)
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The sizes of both networks."""
+        return "num_codes", "code_dim", "filters", "blocks", "codebook", "discriminator_width", "seed"
 
     def build(self) -> VQGAN:
         """The network, untrained."""
@@ -95,8 +95,6 @@ class ClassifierConfig(FitConfig):
         weight_decay: of AdamW.
     """
 
-    FIXED: ClassVar[tuple[str, ...]] = ("width", "blocks", "seed")
-
     steps: int = 10_000
     lr: float = 2e-3
     width: int = 64
@@ -111,6 +109,11 @@ class ClassifierConfig(FitConfig):
         as_number(self.smoothing, "smoothing", 0, 1, closed=True)
         as_number(self.weight_decay, "weight_decay", 0, closed=True)
 
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The sizes of the network."""
+        return "width", "blocks", "seed"
+
 
 class VQGANTraining(ImageTraining):
     """L1, the codebook's losses, a perceptual distance, and after a while a GAN with a hinge loss.
@@ -124,12 +127,12 @@ class VQGANTraining(ImageTraining):
     config: VQGANConfig
 
     def __init__(self, config: VQGANConfig, images: Images):
-        perceptual = load_perceptual(config.perceptual, config.lpips)
         model = config.build()
         model.require_size(images.train)
         super().__init__(model, config, images)
         self.discriminator = channels_last(Discriminator(config.discriminator_width))
-        self._perceptual = (perceptual,)  # no part of the module: it is neither trained nor saved
+        # no part of the module: it is neither trained nor saved
+        self._perceptual = (load_perceptual(config.perceptual, config.lpips),)
         self._restored: dict[str, Any] | None = None
         self._loss = self.compiled(self._eager_loss)
         self._judged = self.compiled(self._eager_judged)
@@ -314,7 +317,7 @@ def train_vqgan(
     images = fit(config, folder, lambda loaded: VQGANTraining(config, loaded), images, resume, progress)
     vqgan = load_vqgan(folder, "cpu" if config.accelerator == "cpu" else None)
     kind = about(folder, "vqgan")["perceptual"]
-    write_results(folder, {"perceptual": kind, **reconstruction_report(vqgan, images)})
+    write_results(folder, {"perceptual": kind, **reconstruction_report(vqgan, images, progress=progress)})
     _picture(vqgan, images, Path(folder))
     return vqgan
 
