@@ -26,12 +26,12 @@ def drawn(count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Images (N, 16, 16, 3) of one shape each, anywhere on a grey ground, and which shape and colour it is, 0..8."""
     random = np.random.default_rng(seed)
     labels = random.integers(len(SHAPES) * len(COLOURS), size=count)
-    centre, radius = random.uniform(5, SIDE - 5, (2, count, 1, 1)), random.uniform(3, 5, (count, 1, 1))
+    centre, radius = random.choice([5.5, 9.5], (2, count, 1, 1)), random.choice([3.5, 5], (count, 1, 1))
     down, right = (np.arange(SIDE).reshape(shape) - c for shape, c in zip(((1, -1, 1), (1, 1, -1)), centre))
     square = np.maximum(abs(down), abs(right)) < 0.9 * radius
     inside = np.stack([down**2 + right**2 < radius**2, square, square & (np.minimum(abs(down), abs(right)) < 1.2)])
     shape = inside[labels // len(COLOURS), np.arange(count)]
-    ground = random.uniform(20, 90, (count, 1, 1, 1))
+    ground = random.choice([20, 90], (count, 1, 1, 1))
     images = np.where(shape[..., None], COLOURS[labels % len(COLOURS)][:, None, None], ground)
     return images.astype(np.uint8), labels
 
@@ -52,24 +52,22 @@ def main() -> int:
         return str(max(2, round(count * options.scale)))
 
     classifier, vqgan, model = (str(out / name) for name in ("classifier", "vqgan", "model"))
-    fit = ["--images", pictures, "--batch_size", "64", "--warmup", "10"]
-    drawing = ["--steps", "32"]
+    fit = f"--images {pictures} --batch_size 64 --warmup 10 --crop 0"
+    small = "--model.dim 48 --model.depth 3 --training.batch_size 64 --training.given random"
     commands = [
-        f"classifier --width 8 --blocks 1 --steps {steps(120)} --lr 5e-3 --run {classifier}".split() + fit,
-        f"vqgan --num_codes 64 --code_dim 16 --filters [16,24,32] --blocks 1 --steps {steps(250)} --lr 2e-3".split()
-        + ["--discriminator_width", "8", "--perceptual", classifier, "--run", vqgan, *fit],
-        ["encode", vqgan, "--images", pictures, "--out", tokens],
-        ["train", "vqcifar10", "small", "--data.path", tokens, "--run", model, "--training.steps", steps(400)]
-        + "--model.dim 48 --model.depth 3 --training.batch_size 64 --training.given random".split(),
-        ["sample", model, *drawing, "--num", "64", "--animate", "true", "--neighbours", "3", "--out", str(out / "drawn")],
-        ["sample", model, *drawing, "--prompt", "test", "--fill", "1:3,1:3", "--out", str(out / "filled")],
-        ["decode", vqgan, "--tokens", str(out / "drawn" / "samples.npz"), "--out", str(out / "decoded.png")],
-        ["evaluate", model, *drawing, "--images.num", "500", "--images.classifier", classifier]
-        + ["--runs", "1", "--bound_samples", "8"],
+        f"classifier --run {classifier} {fit} --width 8 --blocks 1 --steps {steps(120)} --lr 5e-3",
+        f"vqgan --run {vqgan} {fit} --num_codes 64 --code_dim 16 --filters [16,24,32] --blocks 1"
+        f" --perceptual {classifier} --discriminator_width 8 --steps {steps(250)} --lr 2e-3",
+        f"encode {vqgan} --images {pictures} --out {tokens}",
+        f"train vqcifar10 small --data.path {tokens} --run {model} {small} --training.steps {steps(400)}",
+        f"sample {model} --steps 32 --num 64 --animate true --neighbours 3 --out {out / 'drawn'}",
+        f"sample {model} --steps 32 --prompt test --fill 1:3,1:3 --out {out / 'filled'}",
+        f"decode {vqgan} --tokens {out / 'drawn' / 'samples.npz'} --out {out / 'decoded.png'}",
+        f"evaluate {model} --steps 32 --images.num 500 --images.classifier {classifier} --runs 1 --bound_samples 8",
     ]
     for command in commands:
-        print(f"\n$ usd3 {' '.join(command)}", flush=True)
-        status = usd3(command)
+        print(f"\n$ usd3 {command}", flush=True)
+        status = usd3(command.split())
         if status:
             return status
     print(f"\n{time.monotonic() - began:.0f} seconds. Look at:")

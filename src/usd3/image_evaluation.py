@@ -71,10 +71,11 @@ class RealImages:
         self.vqgan = load_vqgan(source.vqgan, device)
         codes = int(self.vqgan.num_codes)
         require(codes == dataset.num_classes, "images.vqgan", f"{codes} codes", f"{dataset.num_classes}, as the tokens")
-        self.tokens = dataset.decoded(dataset.train.tokens.long())
+        encoded = len(dataset.train) // (2 if source.flips else 1)  # without mirrored ones
+        self.tokens = dataset.decoded(dataset.train.tokens[:encoded].long())
         height, width = self.vqgan.decode_images(self.tokens[:1]).shape[-2:]
         images = load_images(source.images, size=height if height == width else None)
-        counts, expected = (len(images.train), len(images.test)), (len(dataset.train), len(dataset.test))
+        counts, expected = (len(images.train), len(images.test)), (encoded, len(dataset.test))
         same = counts == expected and images.size == (height, width)
         wanted = f"{expected[0]} training and {expected[1]} test images of {height} x {width}, as the tokens"
         seen = f"{source.images} with {counts[0]} and {counts[1]} of {images.size[0]} x {images.size[1]}"
@@ -213,7 +214,7 @@ def _source(dataset: Dataset, settings: EvaluationSettings) -> ImageSource:
     known, chosen = dataset.source, settings.images
     if known is None:
         raise ValueError(f"data = {dataset.name}: expected image tokens, as `usd3 encode` writes them")
-    return ImageSource(chosen.vqgan or known.vqgan, chosen.path or known.images)
+    return ImageSource(chosen.vqgan or known.vqgan, chosen.path or known.images, known.flips)
 
 
 def _accuracy(folder: Path) -> float | None:

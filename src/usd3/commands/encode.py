@@ -56,7 +56,7 @@ def encode(options: EncodeOptions) -> None:
                 parts.append(vqgan.encode_images(split[i : i + _AT_ONCE]))
                 advance(min(i + _AT_ONCE, len(split)))
         tokens[name] = torch.cat(parts)
-    source = ImageSource(abspath(options.vqgan), abspath(str(options.images)))
+    source = ImageSource(abspath(options.vqgan), abspath(str(options.images)), options.flips)
     write_image_tokens(str(options.out), tokens["train"], tokens["test"], vqgan.num_codes, source)
     for name, split in tokens.items():
         used, perplexity = usage(split, vqgan.num_codes)

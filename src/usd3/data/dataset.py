@@ -52,10 +52,14 @@ class Sequences:
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Where tokens come from: the folder of the VQGAN that made them, and the path of the images."""
+    """Where tokens come from: the folder of the VQGAN that made them, and the path of the images.
+
+    `flips`: after the tokens of all training images come those of the same images mirrored.
+    """
 
     vqgan: str
     images: str
+    flips: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ def write_image_tokens(
     path: str | os.PathLike[str], train: Tensor, test: Tensor, num_classes: int, source: ImageSource
 ) -> None:
     """Write the tokens (N, h, w) of both splits, and where images and VQGAN are, into one .npz file."""
-    about = {"num_classes": num_classes, "vqgan": source.vqgan, "images": source.images}
+    about = {"num_classes": num_classes, **asdict(source)}
     train, test = (compact(split, num_classes).cpu() for split in (train, test))
     with written_whole(Path(path)) as file:
         np.savez_compressed(file, about=np.array(json.dumps(about)), train=train.numpy(), test=test.numpy())
@@ -34,7 +35,7 @@ def load_image_tokens(path: str | os.PathLike[str]) -> Dataset:
         raise ValueError(f"{path}: expected a file of image tokens, as `usd3 encode` writes it")
     try:
         about = json.loads(str(stored["about"]))
-        source = ImageSource(str(about["vqgan"]), str(about["images"]))
+        source = ImageSource(str(about["vqgan"]), str(about["images"]), bool(about.get("flips", False)))
         num_classes = as_count(about["num_classes"], "num_classes", 2)
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: its array about cannot be read ({error})") from None

@@ -28,7 +28,7 @@ from usd3.callbacks import StopOnSignal, StopOnTime
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, newest_whole
 from usd3.clock import Clock
 from usd3.config import TrainingConfig
-from usd3.data import Images, Sequences
+from usd3.data import Images, Sequences, load_images
 from usd3.images.folders import save_network
 from usd3.nets import VQGAN, Classifier
 from usd3.progress import TrainingProgress
@@ -51,7 +51,9 @@ class FitConfig:
     """How a network for images is trained.
 
     Args:
-        images: the images, a file or folder that `usd3.data.load_images` reads.
+        images: CIFAR-10's python batches, a folder of images, a folder of sheets, or an .npz file.
+        size: cut images of a folder to squares and scale them to this side; needed where their sizes differ.
+        crop: move each image by up to so many pixels, at random, besides mirroring every second one.
         steps: length of the run.
         minutes: end the run after so many minutes; null: after `steps`, which is also the most. The learning rate
             falls with the minutes.
@@ -69,6 +71,8 @@ class FitConfig:
     """
 
     images: str | None = None
+    size: int | None = None
+    crop: int = 4
     steps: int = 20_000
     minutes: float | None = None
     batch_size: int = 256
@@ -86,7 +90,8 @@ class FitConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "log_every", "checkpoint_every", "keep"):
             as_count(getattr(self, name), name, 1)
-        as_count(self.warmup, "warmup", 0)
+        for name in ("warmup", "crop"):
+            as_count(getattr(self, name), name, 0)
         as_number(self.lr, "lr", 0)
         if self.minutes is not None:
             as_number(self.minutes, "minutes", 0)
@@ -117,6 +122,8 @@ class ImageTraining(pl.LightningModule):
 
     def __init__(self, model: VQGAN | Classifier, config: FitConfig, images: Images):
         super().__init__()
+        inside = config.crop < min(images.size)
+        require(inside, "crop", config.crop, f"less than the sides of the images, {images.size}")
         self.model, self.config = channels_last(model), config
         self.pixels, self.labels = images.train, images.train_labels
         self.clock = Clock(config.minutes)
@@ -267,7 +274,7 @@ def fit(
         empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
         require(empty, "run", folder, "a folder that is new or empty")
     start = newest_whole(folder / "checkpoints") if resume else None
-    images = _load(config.images) if images is None else images
+    images = _load(config) if images is None else images
     torch.manual_seed(seed_of(config.seed))
     module = make(images)
     write_whole(folder / "recipe.yaml", yaml.safe_dump(asdict(config), sort_keys=False))
@@ -285,12 +292,9 @@ def write_results(folder: Path | str, results: dict[str, Any]) -> None:
     write_whole(Path(folder) / "results.json", json.dumps(results, indent=2) + "\n")
 
 
-def _load(path: str | None) -> Images:
-    require(path is not None, "images", path, "a file or folder of images")
-    from usd3.data import load_images  # type: ignore[attr-defined]
-
-    loaded: Images = load_images(path)
-    return loaded
+def _load(config: FitConfig) -> Images:
+    require(config.images is not None, "images", None, "a file or folder of images")
+    return load_images(str(config.images), config.size)
 
 
 def _require_same(config: FitConfig, folder: Path) -> None:

@@ -90,7 +90,6 @@ class ClassifierConfig(FitConfig):
     Args:
         width: channels of the first of three stages; the others have 2 and 4 times as many.
         blocks: residual blocks of a stage.
-        crop: move each image by up to so many pixels.
         smoothing: label smoothing.
         weight_decay: of AdamW.
     """
@@ -99,13 +98,11 @@ class ClassifierConfig(FitConfig):
     lr: float = 2e-3
     width: int = 64
     blocks: int = 2
-    crop: int = 4
     smoothing: float = 0.0
     weight_decay: float = 0.05
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        as_count(self.crop, "crop", 0)
         as_number(self.smoothing, "smoothing", 0, 1, closed=True)
         as_number(self.weight_decay, "weight_decay", 0, closed=True)
 
@@ -219,7 +216,7 @@ class VQGANTraining(ImageTraining):
 
     def _eager_loss(self, pixels: Tensor, with_gan: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The loss of the VQGAN and its parts, the images and their reconstructions."""
-        real = as_floats(augmented(pixels, pad=0))
+        real = as_floats(augmented(pixels, self.config.crop))
         fake, codebook, perplexity = self.model(real)
         l1, none = (fake - real).abs().mean(), torch.zeros((), device=real.device)
         looks = none if self.perceptual is None else self.perceptual(fake, real)
@@ -261,7 +258,6 @@ class ClassifierTraining(ImageTraining):
         height, width = images.size
         labelled = images.train_labels is not None
         require(labelled or height == width, "images", f"{height} x {width}", "square ones where there are no labels")
-        require(config.crop < min(height, width), "crop", config.crop, f"less than the sides, {height} x {width}")
         num_classes = len(images.classes) if labelled else 4
         super().__init__(Classifier(num_classes, config.width, config.blocks, labelled), config, images)
         self.classes = images.classes
@@ -326,9 +322,7 @@ def _picture(vqgan: VQGAN, images: Images, folder: Path) -> None:
     from usd3 import pictures
 
     some = images.test[:16]
-    pictures.reconstruction_grid(  # type: ignore[attr-defined]
-        some, vqgan.decode_images(vqgan.encode_images(some)), folder / "reconstructions.png"
-    )
+    pictures.reconstruction_grid(some, vqgan.decode_images(vqgan.encode_images(some)), folder / "reconstructions.png")
 
 
 def train_classifier(
