@@ -184,16 +184,18 @@ def test_a_step_waits_for_nothing(codebook, images, tmp_path):
     made = training.VQGANTraining(vqgan_config(codebook=codebook, perceptual=str(tmp_path)), images)
     labelled = training.ClassifierTraining(classifier_config(), images)
     turning = training.ClassifierTraining(classifier_config(), without_labels(images))
-    made._gan_weight = torch.ones(())
+    made._gan_weight, made._judge = torch.ones(()), object()
     with FakeTensorMode(allow_non_fake_inputs=True):
         pixels, labels = torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.zeros(4, dtype=torch.long)
-        loss, shown, real, fake = made._eager_loss(pixels, True)
+        made._pair = torch.zeros(8, 3, 8, 8)
+        loss, shown = made._generator_loss({"images": pixels})
         loss.backward()
-        judged, gap = made._eager_judged(torch.cat([real, fake]))
+        judged, gap = made._judging_loss({"pair": made._pair})
         judged.backward()
         assert len(shown) + len(gap) == len(made.names)
         for module, given in ((labelled, labels), (turning, None)):
-            loss, shown = module._eager_loss(pixels, given)
+            batch = {"images": pixels} if given is None else {"images": pixels, "labels": given}
+            loss, shown = module._batch_loss(batch)
             loss.backward()
             assert len(shown) == len(module.names)
 

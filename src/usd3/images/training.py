@@ -131,7 +131,9 @@ class VQGANTraining(ImageTraining):
         # no part of the module: it is neither trained nor saved
         self._perceptual = (load_perceptual(config.perceptual, config.lpips),)
         self._restored: dict[str, Any] | None = None
-        self._loss = self.compiled(self._eager_loss)
+        # in parts, so that little is left to compile when the GAN begins
+        self._reconstructed = self.compiled(self._eager_reconstructed)
+        self._fooled = self.compiled(self._eager_fooled)
         self._judged = self.compiled(self._eager_judged)
         self._generate: WholeStep | None = None
         self._judge: WholeStep | None = None
@@ -206,24 +208,29 @@ class VQGANTraining(ImageTraining):
         return self.whole_step(self._generator_loss, list(self.model.parameters()), self.optimisers()[0])
 
     def _generator_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss of the VQGAN and its parts; with a GAN, images and reconstructions go where that finds them."""
         self.discriminator.requires_grad_(False)  # its gradients are none of this step's
-        loss, shown, real, fake = self._loss(batch["images"], self._judge is not None)
+        real = as_floats(augmented(batch["images"], self.config.crop))  # not compiled: torch 2.11 fails on it
+        fake, loss, parts, perplexity = self._reconstructed(real)
+        gan = torch.zeros((), device=real.device)
         if self._judge is not None:
-            size = len(real)
-            self._pair[:size].copy_(real)
-            self._pair[size:].copy_(fake)
-        return loss, shown
+            gan = self._fooled(fake)
+            loss = loss + self._gan_weight * gan
+            self._pair[: len(real)].copy_(real)
+            self._pair[len(real) :].copy_(fake.detach())
+        return loss, torch.stack([part.detach().float() for part in (loss, *parts, gan, perplexity)])
 
-    def _eager_loss(self, pixels: Tensor, with_gan: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The loss of the VQGAN and its parts, the images and their reconstructions."""
-        real = as_floats(augmented(pixels, self.config.crop))
+    def _eager_reconstructed(self, real: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
+        """The reconstructions, the loss without the GAN, its parts, and the perplexity of the tokens."""
         fake, codebook, perplexity = self.model(real)
-        l1, none = (fake - real).abs().mean(), torch.zeros((), device=real.device)
-        looks = none if self.perceptual is None else self.perceptual(fake, real)
-        gan = -self.discriminator(fake).mean() if with_gan else none
-        loss = l1 + codebook + self.config.perceptual_weight * looks + self._gan_weight * gan
-        shown = torch.stack([part.detach().float() for part in (loss, l1, codebook, looks, gan, perplexity)])
-        return loss, shown, real, fake.detach()
+        l1 = (fake - real).abs().mean()
+        looks = torch.zeros((), device=real.device) if self.perceptual is None else self.perceptual(fake, real)
+        return fake, l1 + codebook + self.config.perceptual_weight * looks, (l1, codebook, looks), perplexity
+
+    def _eager_fooled(self, fake: Tensor) -> Tensor:
+        """How far reconstructions are from passing as real."""
+        logits: Tensor = self.discriminator(fake)
+        return -logits.mean()
 
     def _judging_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         self.discriminator.requires_grad_(True)
@@ -293,10 +300,11 @@ class ClassifierTraining(ImageTraining):
         return self._whole({"images": images} if labels is None else {"images": images, "labels": labels})[1]
 
     def _batch_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self._loss(batch["images"], batch.get("labels"))  # type: ignore[no-any-return]
+        # the reflected positions are not compiled: torch 2.11 fails on them
+        x = as_floats(augmented(batch["images"], self.config.crop))
+        return self._loss(x, batch.get("labels"))  # type: ignore[no-any-return]
 
-    def _eager_loss(self, pixels: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        x = as_floats(augmented(pixels, self.config.crop))
+    def _eager_loss(self, x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         if labels is None:
             labels = torch.randint(4, (len(x),), device=x.device)
             x = turned(x, labels)
