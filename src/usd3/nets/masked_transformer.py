@@ -13,6 +13,7 @@ from usd3.nets._time import time_features
 __all__ = ["MaskedTransformer"]
 
 _TOKENS = 2**14  # of masked copies read at once
+_WITHOUT_GRADIENT = 8  # times as many then, as nothing is kept
 
 
 class MaskedTransformer(nn.Module):
@@ -22,8 +23,9 @@ class MaskedTransformer(nn.Module):
     reads the whole, and the logits are those at d: one pass for each element. It is told which elements are `given`,
     and does not attend to `pad`. With `timeless` it sees the same time always, and `ignores_time` is True.
 
-    `chunk` masked copies are read at once, by default as many as have 16384 tokens. Where there are more, each chunk is
-    computed once more in the backward pass, so that memory does not grow with their number.
+    `chunk` masked copies are read at once, by default as many as have 16384 tokens, and without a gradient eight times
+    as many. Where there are more, each chunk is computed once more in the backward pass, so that memory does not grow
+    with their number.
     """
 
     is_hollow = True
@@ -62,8 +64,10 @@ class MaskedTransformer(nn.Module):
         time = time_features(torch.zeros_like(t) if self.ignores_time else t, self.dim).to(self.embed.weight.dtype)
         hidden = torch.arange(self.length, device=x.device).expand_as(x) if at is None else at
         objects = torch.arange(len(x), device=x.device)[:, None].expand_as(hidden)
-        chunks = list(zip(objects.flatten().split(self.chunk), hidden.flatten().split(self.chunk)))
-        again = torch.is_grad_enabled() and len(chunks) > 1
+        learning = torch.is_grad_enabled()
+        size = self.chunk if learning else _WITHOUT_GRADIENT * self.chunk
+        chunks = list(zip(objects.flatten().split(size), hidden.flatten().split(size)))
+        again = learning and len(chunks) > 1
 
         def read(rows: Tensor, hidden: Tensor) -> Tensor:
             masks = (None if mask is None else mask[rows] for mask in (given, pad))
