@@ -65,7 +65,7 @@ class MaskedTransformer(nn.Module):
         hidden = torch.arange(self.length, device=x.device).expand_as(x) if at is None else at
         objects = torch.arange(len(x), device=x.device)[:, None].expand_as(hidden)
         learning = torch.is_grad_enabled()
-        size = self.chunk if learning else _WITHOUT_GRADIENT * self.chunk
+        size = self.chunk if learning or self.training else _WITHOUT_GRADIENT * self.chunk
         chunks = list(zip(objects.flatten().split(size), hidden.flatten().split(size)))
         again = learning and len(chunks) > 1
 
