@@ -4,7 +4,15 @@ import torch
 from PIL import Image
 from pixels import has, is_colour, pixels
 
-from usd3.pictures import animate_images, image_grid, inpainting_grid, neighbour_grid, reconstruction_grid, with_hole
+from usd3.pictures import (
+    animate_images,
+    image_grid,
+    image_rows,
+    inpainting_grid,
+    neighbour_grid,
+    reconstruction_grid,
+    with_hole,
+)
 from usd3.pictures._common import INK, UNKNOWN, rgb
 from usd3.pictures.images import GAP, MARGIN, TEXT, WIDE_GAP
 
@@ -48,15 +56,14 @@ def test_a_grid_chooses_its_own_size(tmp_path):
     assert pixels(tmp_path / "high.png").shape[0] == 2 * MARGIN + 20 * 32 * 3 + 19 * GAP  # 2000 pixels at most
 
 
-def test_titles_stand_under_the_images_and_not_on_them(tmp_path):
-    image_grid(X[:3], tmp_path / "grid.png", columns=2, scale=5, titles=["a", "a title much too long", "c"])
-    picture = pixels(tmp_path / "grid.png")
-    down = 30 + GAP + TEXT + 6
-    for i, image in enumerate(X[:3]):
-        top, left = MARGIN + i // 2 * down, MARGIN + i % 2 * (40 + GAP)
-        assert shows(picture, image, top, left, 5)
-        assert not (picture[top + 31 : top + down - 1, left : left + 40] == 255).all()
-    assert (picture[:, MARGIN + 2 * 40 + GAP :] == 255).all()  # the title is cut off
+def test_names_stand_beside_the_rows_and_not_on_them(tmp_path):
+    image_rows({"a": X[:3], "a rather long name": X[3:6]}, tmp_path / "rows.png", scale=5)
+    picture = pixels(tmp_path / "rows.png")
+    left = picture.shape[1] - MARGIN - 3 * 40 - 2 * GAP
+    for i, image in enumerate(X[:6]):
+        assert shows(picture, image, MARGIN + i // 3 * (30 + GAP), left + i % 3 * (40 + GAP), 5)
+    for top in (MARGIN, MARGIN + 30 + GAP):
+        assert not (picture[top : top + 30, MARGIN : left - 1] == 255).all()
 
 
 def test_reconstructions_stand_below_their_originals(tmp_path):
@@ -130,7 +137,8 @@ def test_bad_values(tmp_path):
         (lambda: image_grid(X[:0], path), ValueError, "images.shape"),
         (lambda: image_grid(X, path, columns=0), ValueError, "columns = 0"),
         (lambda: image_grid(X, path, scale=0), ValueError, "scale = 0"),
-        (lambda: image_grid(X, path, titles=["a"]), ValueError, r"len\(titles\) = 1"),
+        (lambda: image_rows({}, path), ValueError, "at least one row"),
+        (lambda: image_rows({"a": X, "b": X[:2]}, path), ValueError, r"rows\['b'\].shape = \(2, 3, 6, 8\): expected"),
         (lambda: image_grid(X, tmp_path / "x.bmp"), ValueError, "ends with .png"),
         (lambda: reconstruction_grid(X, X[:3], path), ValueError, r"reconstructions.shape = \(3, 3, 6, 8\): expected"),
         (lambda: neighbour_grid(X[:3], five, path), ValueError, r"neighbours.shape = \(2, 2, 3, 6, 8\): expected \(3"),

@@ -380,12 +380,11 @@ def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> N
 
 
 def _picture(entries: Sequence[Entry], vqgan: str, out: Path) -> None:
-    """A row of samples of each method, its name under the first."""
+    """A row of samples of each method."""
     from usd3.images import load_vqgan
-    from usd3.pictures import image_grid
+    from usd3.pictures import image_rows
 
-    made = [read_arrays(_found(entry, out).with_suffix(".npz"))["tokens"][0, :_SHOWN] for entry in entries]
-    tokens = torch.as_tensor(np.concatenate(made).astype(np.int64))
-    columns = len(made[0])
-    titles = [name for entry in entries for name in (entry.label, *[""] * (columns - 1))]
-    image_grid(load_vqgan(vqgan, "cpu").decode_images(tokens), out / "samples.png", columns=columns, titles=titles)
+    decoder = load_vqgan(vqgan, "cpu")
+    made = {entry.label: read_arrays(_found(entry, out).with_suffix(".npz"))["tokens"][0] for entry in entries}
+    tokens = {label: torch.as_tensor(rows[:_SHOWN].astype(np.int64)) for label, rows in made.items()}
+    image_rows({label: decoder.decode_images(rows) for label, rows in tokens.items()}, out / "samples.png")

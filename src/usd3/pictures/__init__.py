@@ -8,7 +8,7 @@ from usd3.pictures.animation import animate_denoising
 from usd3.pictures.comparison import metrics_plot, training_plot
 from usd3.pictures.grids import token_grid
 from usd3.pictures.image_animation import animate_images
-from usd3.pictures.images import image_grid, inpainting_grid, neighbour_grid, reconstruction_grid, with_hole
+from usd3.pictures.images import image_grid, image_rows, inpainting_grid, neighbour_grid, reconstruction_grid, with_hole
 from usd3.pictures.losses import loss_plot
 from usd3.pictures.rolls import piano_roll
 
@@ -16,6 +16,7 @@ __all__ = [
     "animate_denoising",
     "animate_images",
     "image_grid",
+    "image_rows",
     "inpainting_grid",
     "loss_plot",
     "metrics_plot",

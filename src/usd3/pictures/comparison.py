@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BEST", "OTHERS", "SECOND", "held_out_curves", "metrics_plot", "training_plot"]
 
-_FAR = 2.0  # times the middle method: what is farther away is named, not drawn
+_FAR = 1.7  # times the middle method: what is farther away is named, not drawn
 OTHERS, BEST, SECOND = "#9AA5B1", GENERATED, GIVEN
 REFERENCES: dict[str, Literal["--", ":"]] = {
     "Markov chain": "--",
@@ -45,8 +45,8 @@ def metrics_plot(rows: Sequence[Row], path: Path | str, references: Sequence[Row
     """
     require(len(rows) > 0, "rows", rows, "at least one method")
     known = [key for key in ORDER if any(math.isfinite(row.mean(key)) for row in rows)]
-    columns = min(4, len(known))
-    lines = -(-len(known) // columns)
+    lines = -(-len(known) // 4)
+    columns = -(-len(known) // lines)
     longest = max(len(row.label) for row in rows)
     figure = new_figure(2.6 * columns + 0.085 * longest + 0.4, lines * (0.85 + 0.27 * len(rows)) + 0.5)
     panels = figure.subplots(lines, columns, sharey=True, squeeze=False).flatten()

@@ -1,6 +1,6 @@
 """Images as sharp pixels: grids, reconstructions, nearest neighbours and filled holes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,14 @@ from torch import Tensor
 
 from usd3._checks import as_count, require
 from usd3._files import written_whole
-from usd3.pictures._common import SOFT_INK, UNKNOWN, Pixels, as_array, as_titles, rgb
+from usd3.pictures._common import SOFT_INK, UNKNOWN, Pixels, as_array, rgb
 
 __all__ = [
     "as_images",
     "default_columns",
     "fitting_scale",
     "image_grid",
+    "image_rows",
     "inpainting_grid",
     "laid_out",
     "neighbour_grid",
@@ -31,13 +32,7 @@ MARGIN, GAP, WIDE_GAP, TEXT = 12, 4, 18, 14
 USUAL_WIDTH, MOST_SCALE = 1000, 6
 
 
-def image_grid(
-    images: Any,
-    path: Path | str,
-    columns: int | None = None,
-    scale: int | None = None,
-    titles: Sequence[str] | None = None,
-) -> None:
+def image_grid(images: Any, path: Path | str, columns: int | None = None, scale: int | None = None) -> None:
     """Draw images beside and below each other, their pixels as squares.
 
     Args:
@@ -45,19 +40,24 @@ def image_grid(
         path: The picture's file, .png.
         columns: Images in a row; None: about as many as rows.
         scale: Side of the square that a pixel becomes; None: so that the picture fits on a screen.
-        titles: One under each image; what is too long is cut off.
     """
     x = as_images(images, "images")
-    names = as_titles(titles, len(x))
     cells = laid_out(x, default_columns(len(x), columns))
-    scale = fitting_scale(cells, scale)
-    if names is None:
-        _save(sheet(cells, scale), path)
-        return
-    rows, count = cells.shape[:2]
-    page, tops, lefts = _page(cells, scale, [GAP] * count, [GAP + TEXT + 6] * rows, bottom=TEXT + 6)
-    places = [(left, top + cells.shape[2] * scale + 4) for top in tops for left in lefts]
-    _save(_with_text(page, [(*p, _cut(n, cells.shape[3] * scale)) for p, n in zip(places, names)]), path)
+    _save(sheet(cells, fitting_scale(cells, scale)), path)
+
+
+def image_rows(rows: Mapping[str, Any], path: Path | str, scale: int | None = None) -> None:
+    """Draw rows of images, the name of each beside it.
+
+    Args:
+        rows: Bytes (N, 3, H, W) by name, all of one shape.
+        path: The picture's file, .png.
+        scale: Side of the square that a pixel becomes; None: so that the picture fits on a screen.
+    """
+    require(len(rows) > 0, "rows", rows, "at least one row")
+    first = as_images(*next((images, f"rows[{name!r}]") for name, images in rows.items()))
+    cells = np.stack([as_images(images, f"rows[{name!r}]", first.shape) for name, images in rows.items()])
+    _save(_beside(cells, scale, list(rows), [GAP] * len(rows)), path)
 
 
 def reconstruction_grid(
@@ -83,11 +83,7 @@ def reconstruction_grid(
     count = -(-len(x) // -(-len(x) // 10)) if columns is None else as_count(columns, "columns", 1)
     above, below = laid_out(x, count), laid_out(y, count)
     cells = np.stack([above, below], axis=1).reshape(-1, *above.shape[1:])
-    scale = fitting_scale(cells, scale)
-    left = max(_text_width(name) for name in names) + MARGIN
-    page, tops, _ = _page(cells, scale, [GAP] * count, [WIDE_GAP, GAP] * len(above), left=left)
-    middle = cells.shape[2] * scale // 2 - TEXT // 2
-    _save(_with_text(page, [(MARGIN, top + middle, names[i % 2]) for i, top in enumerate(tops)]), path)
+    _save(_beside(cells, scale, list(names) * len(above), [WIDE_GAP, GAP] * len(above)), path)
 
 
 def neighbour_grid(
@@ -207,23 +203,31 @@ def _page(
     down: Sequence[int],
     left: int = 0,
     top: int = 0,
-    bottom: int = 0,
     white: Any = 255,
 ) -> tuple[npt.NDArray[Any], list[int], list[int]]:
     """The cells upscaled on white paper, and where their rows and columns begin.
 
-    `across` and `down` are the gaps before each column and row, of which the first are the margin instead; `left`,
-    `top` and `bottom` is room for text.
+    `across` and `down` are the gaps before each column and row, of which the first are the margin instead; `left`
+    and `top` is room for text.
     """
     height, width = cells.shape[2] * scale, cells.shape[3] * scale
     tops = list(accumulate((height + gap for gap in down[1:]), initial=MARGIN + top))
     lefts = list(accumulate((width + gap for gap in across[1:]), initial=MARGIN + left))
-    size = (tops[-1] + height + bottom + MARGIN, lefts[-1] + width + MARGIN)
+    size = (tops[-1] + height + MARGIN, lefts[-1] + width + MARGIN)
     page = np.full((*size, *cells.shape[4:]), white, dtype=cells.dtype)
     for row, y in zip(cells, tops):
         for cell, x in zip(row, lefts):
             page[y : y + height, x : x + width] = cell.repeat(scale, axis=0).repeat(scale, axis=1)
     return page, tops, lefts
+
+
+def _beside(cells: Pixels, scale: int | None, names: Sequence[str], down: Sequence[int]) -> Pixels:
+    """Cells (R, C, H, W, 3) with a name beside each row; `down` are the gaps above the rows."""
+    scale = fitting_scale(cells, scale)
+    left = max(map(_text_width, names)) + MARGIN
+    page, tops, _ = _page(cells, scale, [GAP] * cells.shape[1], down, left=left)
+    middle = cells.shape[2] * scale // 2 - TEXT // 2
+    return _with_text(page, [(MARGIN, top + middle, name) for top, name in zip(tops, names)])
 
 
 def _in_columns(cells: Pixels, scale: int | None, names: dict[int, str]) -> Pixels:
@@ -249,15 +253,6 @@ def _font() -> Any:
 
 def _text_width(text: str) -> int:
     return int(np.ceil(_font().getlength(text)))
-
-
-def _cut(text: str, width: int) -> str:
-    """As much of a text as fits."""
-    if _text_width(text) <= width:
-        return text
-    while text and _text_width(text + "…") > width:
-        text = text[:-1]
-    return text.rstrip() + "…"
 
 
 def _with_text(page: Pixels, texts: Sequence[tuple[int, int, str]]) -> Pixels:
