@@ -258,6 +258,8 @@ class ModelConfig:
             sizes["mlp"] = 4 * self.dim if self.mlp is None else self.mlp
             if "length" in takes:
                 sizes["length"] = math.prod(shape)
+            if "axes" in takes:
+                sizes["axes"] = max(1, len(shape))
             net = NETS[self.net](num_classes, **sizes)
         else:
             own = f"false for {self.net}: a network of your own says so itself, by an attribute ignores_time"

@@ -125,3 +125,31 @@ def test_a_projection_trains_like_logits(net):
     assert len(found[0]) == len(found[1]) > 10
     for a, b in zip(*found):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_two_axes_are_rows_and_columns():
+    """Only distances along the axes and the places themselves count, so the axes can be told apart, and both matter."""
+    net = small(axes=2, dim=32)
+    x = torch.randint(7, (1, 3, 4), generator=torch.Generator().manual_seed(2))
+    logits = net(x, T[:1])
+    assert logits.shape == (1, 3, 4, 7)
+    assert (net(x.transpose(1, 2), T[:1]).transpose(1, 2) - logits).abs().max() > 1e-3
+    for axis in (1, 2):
+        assert (net(x.roll(1, axis), T[:1]).roll(-1, axis) - logits).abs().max() > 1e-3
+    torch.nn.init.zeros_(net.place.weight)  # what is left is how far elements are apart
+    pad = torch.zeros(1, 5, 6, dtype=torch.bool)
+    shifted = torch.zeros(1, 5, 6, dtype=torch.long)
+    shifted[:, 2:, 1:5], pad[:, 2:, 1:5] = x, True
+    found = net(shifted, T[:1], pad=~pad)[:, 2:, 1:5]
+    torch.testing.assert_close(found, net(x, T[:1]), atol=1e-5, rtol=1e-4)
+
+
+def test_axes_are_those_of_the_objects():
+    with pytest.raises(ValueError, match=r"x_t.shape = \(3, 6\): expected objects of 2 axes"):
+        small(axes=2)(X, T)
+    with pytest.raises(ValueError, match="axes = 9"):
+        small(axes=9)
+    config = usd3.config.ModelConfig(dim=16, depth=1, heads=2)
+    diffusion = usd3.Diffusion(usd3.Uniform(7), usd3.Cosine())
+    assert config.build(diffusion, (3, 4)).module.axes == 2
+    assert config.build(diffusion, (12,)).module.axes == 1

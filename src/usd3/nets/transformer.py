@@ -4,20 +4,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from usd3._checks import as_count
+from usd3._checks import as_count, require
 from usd3.kernels import Projection
 from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features
 
 __all__ = ["Transformer"]
 
+_WAVES = 8  # for places up to 2^8 apart
+
 
 class Transformer(nn.Module):
-    """Logits (B, ..., K) of x_0 from x_t (B, ...) and t (B,); elements are read in row-major order.
+    """Logits (B, ..., K) of x_0 from x_t (B, ...) and t (B,).
 
     Pre-norm layers, scale, shift and gate of each branch from the time (one map shared by all layers, an offset of its
     own for each), rotary positions, normalised queries and keys, fused attention. It is told which elements
     are `given`, and does not attend to `pad`. With `timeless` it sees the same time always, and `ignores_time` is True.
+
+    With `axes` 1 the elements are a sequence, in row-major order, and only how far they are apart matters. With more,
+    objects have so many axes, as images have 2: rotary positions know rows from columns, and where an element is
+    matters too.
     """
 
     def __init__(
@@ -31,14 +37,17 @@ class Transformer(nn.Module):
         time_dim: int = 128,
         timeless: bool = False,
         projection: bool = False,
+        axes: int = 1,
     ):
         super().__init__()
         self.ignores_time, self.projection = timeless, projection
+        self.axes = as_count(axes, "axes", 1, dim // heads // 2)
         self.num_classes, self.time_dim = as_count(num_classes, "num_classes", 2), as_count(time_dim, "time_dim", 4)
         require_sizes(dim, depth, heads, dropout)
         self.head_dim = dim // heads
         self.embed = nn.Embedding(num_classes, dim)
         self.given = nn.Parameter(torch.zeros(dim))
+        self.place = nn.Linear(2 * _WAVES * axes, dim, bias=False) if axes > 1 else None
         self.time = nn.Sequential(nn.Linear(time_dim, time_dim), nn.SiLU(), nn.Linear(time_dim, time_dim), nn.SiLU())
         self.modulate = nn.Linear(time_dim, 6 * dim)
         self.layers = nn.ModuleList(_Layer(dim, heads, mlp, dropout, depth) for _ in range(depth))
@@ -53,14 +62,16 @@ class Transformer(nn.Module):
         self, x_t: Tensor, t: Tensor, pad: Tensor | None = None, given: Tensor | None = None
     ) -> Tensor | Projection:
         """Logits at every element."""
-        x = x_t.flatten(1)
-        h = self.embed(x)
+        h = self.embed(x_t.flatten(1))
+        places = _places(x_t, self.axes)
+        if self.place is not None:
+            h = h + self.place(_waves(places, h))
         if given is not None:
             h = h + given.flatten(1)[..., None] * self.given
         time = self.time(time_features(torch.zeros_like(t) if self.ignores_time else t, self.time_dim))
         shared = self.modulate(time).unflatten(-1, (1, 6, -1))
         attend = None if pad is None else ~pad.flatten(1)[:, None, None, :]
-        turn = _rotation(x.shape[1], self.head_dim, h)
+        turn = _rotation(places, self.head_dim, h)
         for layer in self.layers:
             h = layer(h, shared, turn, attend)
         scale, shift = self.final(time)[:, None].chunk(2, -1)
@@ -105,10 +116,26 @@ def _norm(h: Tensor) -> Tensor:
     return F.layer_norm(h, h.shape[-1:])
 
 
-def _rotation(length: int, head_dim: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of p w_i, w_i = 10000^(-2i/d), (L, d/2)."""
-    exponents = torch.arange(0, head_dim, 2, device=like.device, dtype=torch.float32) / head_dim
-    angles = torch.arange(length, device=like.device, dtype=torch.float32)[:, None] * 10000.0**-exponents
+def _places(x: Tensor, axes: int) -> list[Tensor]:
+    """Where the elements of x (B, ...) are along each axis, (L,) each; with one axis, in row-major order."""
+    if axes == 1:
+        return [torch.arange(x[0].numel(), device=x.device)]
+    require(x.dim() == axes + 1, "x_t.shape", tuple(x.shape), f"objects of {axes} axes")
+    ranges = (torch.arange(size, device=x.device) for size in x.shape[1:])
+    return [grid.flatten() for grid in torch.meshgrid(*ranges, indexing="ij")]
+
+
+def _waves(places: list[Tensor], like: Tensor) -> Tensor:
+    """Sine and cosine of p pi / 2^i along each axis, (L, 2 axes waves)."""
+    angles = [p[:, None] * torch.pi * 0.5 ** torch.arange(_WAVES, device=p.device) for p in places]
+    return torch.cat([part for a in angles for part in (a.sin(), a.cos())], -1).to(like.dtype)
+
+
+def _rotation(places: list[Tensor], head_dim: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of p w_i, w_i = 10000^(-i/n), (L, d/2); each axis has its share of n of the d/2 angles."""
+    shares = torch.arange(head_dim // 2, device=like.device, dtype=torch.float32).tensor_split(len(places))
+    rates = [10000.0 ** (-(share - share[0]) / len(share)) for share in shares]
+    angles = torch.cat([p[:, None].float() * rate for p, rate in zip(places, rates)], -1)
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
 
