@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 TRAINING = (ROOT / "docs" / "training.md").read_text()
 COMPARING = (ROOT / "docs" / "compare.md").read_text()
+IMAGES = (ROOT / "docs" / "images.md").read_text()
 EQUATIONS = (ROOT / "docs" / "equations.md").read_text()
 KERNELS = (ROOT / "docs" / "kernels.md").read_text()
 METHODS_PAGE = (ROOT / "docs" / "methods.md").read_text()
@@ -32,7 +33,7 @@ LEARNS = next(block for block in BLOCKS if "optimizer" in block)
 TRAINED = [block for block in [*BLOCKS, *re.findall(r"```python\n(.*?)```", TRAINING, re.DOTALL)] if '"runs/' in block]
 COMMANDS = [
     line.partition("#")[0].replace("\\\n", " ").strip()
-    for text in (README, TRAINING, COMPARING)
+    for text in (README, TRAINING, COMPARING, IMAGES)
     for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     for line in block.replace("\\\n", " ").splitlines()
     if line.startswith("usd3 ")
@@ -151,3 +152,18 @@ def test_the_demo_does_the_whole_job(tmp_path, monkeypatch, capsys):
     ):
         assert (tmp_path / "demo" / name).stat().st_size > 0
         assert name in printed or name == "evaluation.json"
+
+
+def test_the_example_of_images_goes_the_whole_way(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["images.py", "--runs", str(tmp_path), "--scale", "0.1"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(ROOT / "examples" / "images.py"), run_name="__main__")
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    for words in ("held-out images, 9 classes", "codes used", "images as 4 x 4 tokens", "VQGAN reconstruction"):
+        assert words in printed
+    for name in ("drawn/samples.png", "drawn/denoising.gif", "drawn/neighbours.png", "filled/inpainting.png"):
+        assert (tmp_path / "images" / name).stat().st_size > 1000
+        assert name in printed
+    for name in ("decoded.png", "vqgan/reconstructions.png", "model/evaluation.json"):
+        assert (tmp_path / "images" / name).is_file()

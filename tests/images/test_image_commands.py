@@ -46,6 +46,11 @@ def test_one_after_the_other_and_on(tmp_path, capsys):
     assert (kept["steps"], kept["num_codes"], kept["filters"]) == (3, 8, [4, 4])
     assert kept["perceptual"] == str(tmp_path / "runs" / "classifier")
     assert "run" not in kept
+    capsys.readouterr()
+    assert main(["info", "mine"]) == 0
+    printed = capsys.readouterr().out
+    for words in ("vqgan:", "num_codes 8", "images: 8 x 8 from", "perceptual loss: classifier", "results:"):
+        assert words in printed
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import platform
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,7 +24,8 @@ class InfoOptions:
     """Describe this installation, a recipe, a run or a saved model.
 
     Args:
-        what: the name of a recipe, or the folder of a run or of a saved model; null: this installation.
+        what: the name of a recipe, or the folder of a run, of a saved model, of a VQGAN or of a classifier; null: this
+            installation.
     """
 
     what: str | None = None
@@ -85,14 +87,28 @@ def _folder(folder: Path) -> None:
         with safe_open(weights, "pt") as tensors:
             size = sum(torch.Size(tensors.get_slice(name).get_shape()).numel() for name in tensors.keys())  # noqa: SIM118
         values = json.loads(config.read_text())
-        diffusion, net = values["diffusion"], values["model"]["net"]
-        time = "continuous time" if diffusion["num_steps"] is None else f"{diffusion['num_steps']} discrete steps"
-        print(f"model: {net}, {size:,} numbers, after {values['steps']} training steps")
-        print(f"objects: shape {tuple(values['shape'])}, {values['num_classes']} categories")
-        print(f"diffusion: {diffusion['noise']} noise, {diffusion['schedule']} schedule, {time}")
-        print(f"method: {values.get('method', {}).get('name', 'usd3')}")
-        print(f"data: {values['data']['source']} {values['data']['path'] or ''}")
+        (_image_network if "kind" in values else _diffusion_model)(values, size)
+    if (folder / "results.json").is_file():
+        print(f"results: {json.loads((folder / 'results.json').read_text())}")
     for path in find_checkpoints(folder / "checkpoints"):
         print(f"checkpoint: {path}")
     if (folder / "recipe.yaml").is_file():
         print(f"recipe: {folder / 'recipe.yaml'}")
+
+
+def _diffusion_model(values: dict[str, Any], size: int) -> None:
+    diffusion, net = values["diffusion"], values["model"]["net"]
+    time = "continuous time" if diffusion["num_steps"] is None else f"{diffusion['num_steps']} discrete steps"
+    print(f"model: {net}, {size:,} numbers, after {values['steps']} training steps")
+    print(f"objects: shape {tuple(values['shape'])}, {values['num_classes']} categories")
+    print(f"diffusion: {diffusion['noise']} noise, {diffusion['schedule']} schedule, {time}")
+    print(f"method: {values.get('method', {}).get('name', 'usd3')}")
+    print(f"data: {values['data']['source']} {values['data']['path'] or ''}")
+
+
+def _image_network(values: dict[str, Any], size: int) -> None:
+    print(f"{values['kind']}: {size:,} numbers, after {values['steps']} training steps")
+    print(", ".join(f"{name} {value}" for name, value in values["model"].items()))
+    print(f"images: {' x '.join(map(str, values['size']))} from {values['images']}")
+    if "perceptual" in values:
+        print(f"perceptual loss: {values['perceptual']}")
