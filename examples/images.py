@@ -51,19 +51,21 @@ def main() -> int:
     def steps(count: int) -> str:
         return str(max(2, round(count * options.scale)))
 
-    classifier, vqgan, model = (str(out / name) for name in ("classifier", "vqgan", "model"))
+    looks, judge, vqgan, model = (str(out / name) for name in ("looks", "judge", "vqgan", "model"))
     fit = f"--images {pictures} --batch_size 64 --warmup 10 --crop 0"
+    judging = f"{fit} --width 8 --blocks 1 --steps {steps(120)} --lr 5e-3"
     small = "--model.dim 48 --model.depth 3 --training.batch_size 64 --training.given random"
     commands = [
-        f"classifier --run {classifier} {fit} --width 8 --blocks 1 --steps {steps(120)} --lr 5e-3",
+        f"classifier --run {looks} {judging}",  # for the perceptual loss
+        f"classifier --run {judge} {judging} --seed 1",  # for the scores: another one, which the VQGAN never saw
         f"vqgan --run {vqgan} {fit} --num_codes 64 --code_dim 16 --filters [16,24,32] --blocks 1"
-        f" --perceptual {classifier} --discriminator_width 8 --steps {steps(250)} --lr 2e-3",
+        f" --perceptual {looks} --gan_weight 0.02 --discriminator_width 8 --steps {steps(500)} --lr 3e-3",
         f"encode {vqgan} --images {pictures} --out {tokens}",
-        f"train vqcifar10 small --data.path {tokens} --run {model} {small} --training.steps {steps(400)}",
+        f"train vqcifar10 small --data.path {tokens} --run {model} {small} --training.steps {steps(600)}",
         f"sample {model} --steps 32 --num 64 --animate true --neighbours 3 --out {out / 'drawn'}",
-        f"sample {model} --steps 32 --prompt test --fill 1:3,1:3 --out {out / 'filled'}",
+        f"sample {model} --steps 32 --prompt test --num 8 --fill 1:3,1:3 --out {out / 'filled'}",
         f"decode {vqgan} --tokens {out / 'drawn' / 'samples.npz'} --out {out / 'decoded.png'}",
-        f"evaluate {model} --steps 32 --images.num 500 --images.classifier {classifier} --runs 1 --bound_samples 8",
+        f"evaluate {model} --steps 32 --images.num 500 --images.classifier {judge} --runs 1 --bound_samples 8",
     ]
     for command in commands:
         print(f"\n$ usd3 {command}", flush=True)
