@@ -89,6 +89,7 @@ class RealImages:
         self.train, self.test = spread(images.train, chosen.reference), images.test
         folder = str(chosen.classifier)
         classifier = open_classifier(folder, size, f"{options}.classifier", device)
+        _say("measuring training images")
         self._metrics = ImageMetrics(self.train, classifier, inception=chosen.inception)
         self.about = {
             "images": path,

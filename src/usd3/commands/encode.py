@@ -49,6 +49,8 @@ def encode(options: EncodeOptions) -> None:
     free = options.out is not None and Path(options.out).suffix == ".npz" and not Path(options.out).exists()
     require(free, "out", options.out, "an .npz file that does not exist")
     vqgan = load_vqgan(options.vqgan, options.device)
+    places = abspath(options.vqgan), abspath(str(options.images))
+    source = ImageSource(*places, options.flips, fingerprint(options.vqgan))
     images = _images(options)
     train = torch.cat([images.train, images.train.flip(3)]) if options.flips else images.train
     tokens = {}
@@ -59,8 +61,6 @@ def encode(options: EncodeOptions) -> None:
                 parts.append(vqgan.encode_images(split[i : i + _AT_ONCE]))
                 advance(min(i + _AT_ONCE, len(split)))
         tokens[name] = torch.cat(parts)
-    places = abspath(options.vqgan), abspath(str(options.images))
-    source = ImageSource(*places, options.flips, fingerprint(options.vqgan))
     write_image_tokens(str(options.out), tokens["train"], tokens["test"], vqgan.num_codes, source)
     for name, split in tokens.items():
         used, perplexity = usage(split, vqgan.num_codes)
