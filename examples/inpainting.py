@@ -8,12 +8,10 @@ The command `usd3 sample runs/image --prompt photo.png --fill 2:6,2:6` does the 
 import argparse
 from pathlib import Path
 
-import torch
-
 import usd3
 from usd3.conditioning import box_given
 from usd3.data import read_image
-from usd3.images import load_vqgan
+from usd3.images.opening import image_size, open_vqgan, side_of
 from usd3.pictures import inpainting_grid, with_hole
 
 
@@ -36,17 +34,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of all draws")
     parser.add_argument("--out", default="filled.png", help="the picture")
     options = parser.parse_args()
-    if Path(options.out).exists():
-        parser.error(f"--out {options.out}: expected a name that is not taken")
+    if Path(options.out).suffix != ".png" or Path(options.out).exists():
+        parser.error(f"--out {options.out}: expected a .png file that does not exist")
 
     pipeline = usd3.Pipeline.from_pretrained(options.model)
-    vqgan = load_vqgan(options.vqgan, str(pipeline.device))
-    size = vqgan.decode_images(torch.zeros(1, *pipeline.config.shape, dtype=torch.long)).shape[2]
-    image = read_image(options.image, size)[None]
-    tokens = vqgan.encode_images(image).expand(options.num, -1, -1)
-    given = box_given(pipeline.config.shape, [options.rows, options.columns])
-    filled = pipeline.sample(num_steps=options.steps, tokens=tokens, given=given, seed=options.seed)
-    inpainting_grid(image, with_hole(image, given), vqgan.decode_images(filled)[None], options.out)
+    config = pipeline.config
+    if config.source is None:
+        parser.error(f"{options.model}: expected a model of image tokens")
+    vqgan = open_vqgan(config.source, config.num_classes, options.vqgan, device=str(pipeline.device))
+    image = read_image(options.image, side_of(image_size(vqgan, config.shape)))[None]
+    tokens = vqgan.encode_images(image)
+    given = box_given(config.shape, [options.rows, options.columns])
+    ways = tokens.expand(options.num, -1, -1)
+    filled = pipeline.sample(num_steps=options.steps, tokens=ways, given=given, seed=options.seed)
+    known = with_hole(vqgan.decode_images(tokens), given)
+    inpainting_grid(image, known, vqgan.decode_images(filled)[None], options.out)
     print(f"{options.num} ways to fill {options.image} in {options.out}")
 
 

@@ -309,6 +309,12 @@ def test_samples_can_be_kept_and_measured_again(run, tmp_path, capsys):
     assert main([*arguments, "--samples", str(kept), "--out", str(tmp_path / "b.json")]) == 0
     a, b = (json.loads((tmp_path / name).read_text())["rows"]["model"] for name in ("a.json", "b.json"))
     assert a == b
+    one = ["--prompt", "test", "--num", "4", "--steps", "3", "--out", str(tmp_path / "one.npz")]
+    assert main(["sample", str(run), *one]) == 0
+    assert main([*arguments, "--samples", str(tmp_path / "one.npz"), "--out", str(tmp_path / "c.json")]) == 0
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert found["objects"] == 4
+    assert "edit_diversity" not in found["rows"]["model"]  # there is one run
     capsys.readouterr()
     fewer = error_of(capsys, "evaluate", str(run), "--samples", str(kept), "--limit", "3")
     assert "shape of the samples = (2, 4, 8): expected (runs, 3, 8)" in fewer
@@ -419,7 +425,7 @@ def test_nothing_is_overwritten(run, capsys, tmp_path):
         (["--fill", "2:4"], "prompt = None"),
         (["--prompt", "nothing.npy"], "prompt = nothing.npy: expected"),
         (["--prompt", "test", "--fill", "4"], "fill = 4: expected START:STOP"),
-        (["--prompt", "test", "--fill", "4:2"], "region = 4:2"),
+        (["--prompt", "test", "--fill", "4:2"], "fill = 4:2"),
         (["--prompt", "test", "--prefix", "99"], "prefix = 99"),
         (["--prompt", "test", "--prefix", "8"], "prefix = 8: expected fewer than all"),
         (["--prompt", "test", "--first", "99"], "first = 99"),

@@ -1,32 +1,36 @@
 """Images of an untrained model beside real ones: the VQGAN and the classifier are tiny, and what they say is known."""
 
 import json
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
-import usd3.data
-import usd3.pictures
+from usd3 import image_evaluation
 from usd3.cli import main
 from usd3.commands import compare
 from usd3.config import DataConfig, ModelConfig
 from usd3.data import Images, ImageSource, write_image_tokens
 from usd3.image_evaluation import spread
+from usd3.images import opening
 from usd3.pipeline import Pipeline, PipelineConfig
 
 K, SIDE = 5, 2
 SMALL = ["--steps", "2", "--runs", "2", "--bound_samples", "2", "--images.num", "4", "--device", "cpu"]
 CHOSEN = ["--images.classifier", "classifier"]
+CHOSEN_THERE = ["--evaluation.images.classifier", "classifier"]
 
 
 def decode(tokens: torch.Tensor) -> torch.Tensor:
     """Each token a square of 2 x 2 pixels, as bright as its number."""
     grey = (tokens * 50).to(torch.uint8).repeat_interleave(2, 1).repeat_interleave(2, 2)
     return grey[:, None].expand(-1, 3, -1, -1).contiguous()
+
+
+def encode(images: torch.Tensor) -> torch.Tensor:
+    return images[:, 0, ::2, ::2].long() // 50
 
 
 class Brightness:
@@ -52,7 +56,8 @@ def world(tmp_path, monkeypatch):
     write_image_tokens(tmp_path / "tokens.npz", train, test, K, ImageSource(str(tmp_path / "vqgan"), "pictures"))
     for name in ("vqgan", "classifier"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "config.json").write_text(json.dumps({"kind": name}))
+        (tmp_path / name / "model.safetensors").touch()
     (tmp_path / "classifier" / "results.json").write_text('{"test_accuracy": 0.75}')
     data = DataConfig(source="image_tokens", path=str(tmp_path / "tokens.npz"))
     for seed, name in enumerate(("one", "two")):
@@ -60,15 +65,14 @@ def world(tmp_path, monkeypatch):
         config = PipelineConfig(K, [SIDE, SIDE], data=data, source=data.load().source, steps=3)
         config.model = ModelConfig(dim=8, depth=1, heads=1, time_dim=4)
         Pipeline(config).save_pretrained(tmp_path / name)
-    images = ModuleType("usd3.images")
-    images.load_vqgan = lambda folder, device=None: SimpleNamespace(num_codes=K, decode_images=decode)
-    images.load_classifier = lambda folder, device=None: object()
-    metrics = ModuleType("usd3.metrics.images")
-    metrics.ImageMetrics = Brightness
-    monkeypatch.setitem(sys.modules, "usd3.images", images)
-    monkeypatch.setitem(sys.modules, "usd3.metrics.images", metrics)
+    (tmp_path / "pictures").mkdir()
+    vqgan = SimpleNamespace(num_codes=K, factor=2, decode_images=decode, encode_images=encode)
+    for module in (opening, compare):
+        monkeypatch.setattr(module, "load_vqgan", lambda folder, device=None: vqgan)
+    monkeypatch.setattr(opening, "load_classifier", lambda folder, device=None: object())
+    monkeypatch.setattr(image_evaluation, "ImageMetrics", Brightness)
     found = Images("pictures", decode(train) + 1, decode(test) + 2)  # the VQGAN loses 1 of the brightness
-    monkeypatch.setattr(usd3.data, "load_images", lambda path, size=None: found, raising=False)
+    monkeypatch.setattr(opening, "load_images", lambda path, size=None: found)
     monkeypatch.setattr(Brightness, "made", [])
     monkeypatch.chdir(tmp_path)
     return SimpleNamespace(folder=tmp_path, train=train, test=test, images=found)
@@ -133,6 +137,8 @@ def test_few_held_out_images_are_no_scale_and_the_reference_may_be_smaller(world
     assert mean_of(found, "model", "fid") == 7
     assert (Brightness.made, found["compared_with"]["training_images"]) == ([5], 5)
     assert found["compared_with"]["classifier_accuracy"] is None
+    found = evaluated(world, "--images.num", "13")
+    assert list(found["rows"]) == ["model"]
 
 
 @pytest.mark.parametrize(
@@ -142,12 +148,18 @@ def test_few_held_out_images_are_no_scale_and_the_reference_may_be_smaller(world
         ([*CHOSEN, "--prefix", "2"], "prefix = 2: expected null or 0"),
         ([*CHOSEN, "--include_prefix", "false"], "include_prefix = False: expected true"),
         ([*CHOSEN, "--images.num", "3"], "images.num = 3"),
-        ([*CHOSEN, "--samples", "flat.npz"], "shape of the samples = (2, 4, 4): expected (runs, im"),
+        ([*CHOSEN, "--samples", "flat.npz"], "samples = int64 (4, 4): expected integers (runs, objects, ...)"),
+        ([*CHOSEN, "--samples", "large.npz"], "shape of the samples = (1, 2, 4, 4): expected (runs, im"),
+        ([*CHOSEN, "--images.vqgan", "gone"], "images.vqgan = gone: no such folder; expected that of the VQGAN"),
+        ([*CHOSEN, "--images.path", "gone"], "images.path = gone: no such file or folder; expected the images"),
+        (["--images.classifier", "gone"], "images.classifier = gone: gone/config.json: expected a folder that"),
+        (["--images.classifier", "vqgan"], "images.classifier = vqgan: vqgan: kind = vqgan: expected classifier"),
         ([*CHOSEN, "--test_key", "a"], "test_key = a: expected null"),
     ],
 )
 def test_wrong_options_end_in_one_line(world, capsys, options, message):
-    np.savez("flat.npz", tokens=np.zeros((2, 4, 4), dtype=int))
+    np.savez("flat.npz", tokens=np.zeros((4, 4), dtype=int))
+    np.savez("large.npz", tokens=np.zeros((2, 4, 4), dtype=int))
     before = sorted(world.folder.rglob("*"))
     assert main(["evaluate", "one", *SMALL, *options]) != 0
     errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
@@ -156,12 +168,31 @@ def test_wrong_options_end_in_one_line(world, capsys, options, message):
     assert sorted(world.folder.rglob("*")) == before
 
 
-def test_images_that_are_not_those_of_the_tokens_are_refused(world, monkeypatch, capsys):
-    other = Images("x", world.images.train[1:], world.images.test)
-    monkeypatch.setattr(usd3.data, "load_images", lambda path, size=None: other)
-    assert main(["evaluate", "one", *SMALL, *CHOSEN, "--images.path", "there"]) == 1
-    message = "images.path = there with 11 and 6 of 4 x 4: expected 12 training and 6 test images of 4 x 4"
-    assert message in capsys.readouterr().err
+def test_what_does_not_belong_to_the_tokens_is_refused_before_anything_is_drawn(world, monkeypatch, capsys):
+    monkeypatch.setattr(Pipeline, "sample", lambda *_, **__: pytest.fail("sampled"))
+    train, test = world.images.train, world.images.test
+
+    def refused(message, *others):
+        assert main(["evaluate", "one", *SMALL, *CHOSEN, *others]) == 1
+        assert message in capsys.readouterr().err
+
+    expected = "images.path = pictures with 11 and 6: expected 12 training and 6 test images"
+    monkeypatch.setattr(opening, "load_images", lambda path, size=None: Images("x", train[1:], test))
+    refused(expected)
+    monkeypatch.setattr(opening, "load_images", lambda path, size=None: Images("x", train[..., :2], test[..., :2]))
+    refused("images.path = pictures of 4 x 2: expected images of 4 x 4")
+    monkeypatch.setattr(opening, "load_images", lambda path, size=None: Images("x", train.flip(0), test))
+    refused("images.path = pictures: expected the images of the tokens")
+    (world.folder / "classifier" / "config.json").write_text('{"kind": "classifier", "size": [8, 8]}')
+    monkeypatch.setattr(opening, "load_images", lambda path, size=None: world.images)
+    refused("images.classifier = classifier: size = 8 x 8: expected 4 x 4")
+    (world.folder / "classifier" / "config.json").write_text('{"kind": "classifier", "size": [4, 4]}')
+
+    def failing(real, classifier, inception=None):
+        raise FileNotFoundError(f"{inception}: no such file")
+
+    monkeypatch.setattr(image_evaluation, "ImageMetrics", failing)
+    refused("gone.pth: no such file", "--images.inception", "gone.pth")
 
 
 def test_a_comparison_has_the_scale_once_and_a_picture_of_the_samples(world, monkeypatch, capsys):
@@ -176,15 +207,17 @@ def test_a_comparison_has_the_scale_once_and_a_picture_of_the_samples(world, mon
         path.touch()
 
     monkeypatch.setattr(compare, "run_jobs", here)
-    monkeypatch.setattr(usd3.pictures, "image_rows", picture)
+    monkeypatch.setattr(compare, "image_rows", picture)
     measured = ["--evaluation." + option[2:] if option.startswith("--") else option for option in SMALL[:-2]]
     command = ["compare", "--methods", "one two", *measured, "--out", "out", "--device", "cpu"]
     assert main(command) == 1
     assert "images.classifier = None: expected the folder" in capsys.readouterr().err
     assert main([*command, "--evaluation.images.classifier", "nowhere"]) == 1
-    assert "evaluation.images.classifier = nowhere: expected a folder" in capsys.readouterr().err
+    assert "evaluation.images.classifier = nowhere: nowhere/config.json: expected" in capsys.readouterr().err
+    command += CHOSEN_THERE
+    assert main([*command, "--evaluation.images.path", "nowhere"]) == 1
+    assert "evaluation.images.path = nowhere: no such file or folder" in capsys.readouterr().err
     assert not (world.folder / "out").exists()
-    command += ["--evaluation.images.classifier", "classifier"]
     assert main(command) == 0
     table = (world.folder / "out" / "table.txt").read_text()
     assert table.startswith("tokens: 2 sets of 4 images in 2 steps, seed 0, against 12 training images")
@@ -199,7 +232,6 @@ def test_a_comparison_has_the_scale_once_and_a_picture_of_the_samples(world, mon
     assert Brightness.made == [12, 12, 12]
     assert main(command) == 0
     assert asked[2:] == [[], []]
-    assert len(Brightness.made) == 3
 
 
 def test_a_sweep_measures_real_images_and_the_bound_once(world):

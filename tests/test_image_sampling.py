@@ -3,17 +3,17 @@
 import runpy
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-import usd3.data
 from usd3.cli import main
+from usd3.commands import image_output
 from usd3.config import DataConfig, DiffusionConfig, ModelConfig
 from usd3.data import Images, ImageSource, load_image_tokens, write_image_tokens
+from usd3.images import opening
 from usd3.pictures._common import UNKNOWN, rgb
 from usd3.pictures.images import GAP, MARGIN, TEXT, WIDE_GAP
 from usd3.pipeline import Pipeline, PipelineConfig
@@ -24,7 +24,7 @@ GREY = torch.tensor(rgb(UNKNOWN), dtype=torch.uint8)
 
 
 class FlatVQGAN:
-    num_codes = K
+    num_codes, factor = K, PATCH
 
     def decode_images(self, tokens, batch_size=256):
         assert 0 <= int(tokens.min()) <= int(tokens.max()) < K
@@ -62,13 +62,12 @@ def place(tmp_path, monkeypatch):
     source = ImageSource("vqgan", "pictures")
     write_image_tokens("tokens.npz", tokens(20, 1), tokens(6, 2), K, source)
     data = Images("flat", VQGAN.decode_images(tokens(20, 1)), VQGAN.decode_images(tokens(6, 2)) + 1)
-    loaders = {"load_vqgan": lambda folder, device: VQGAN, "load_classifier": lambda folder, device: TopClassifier()}
-    monkeypatch.setitem(sys.modules, "usd3.images", SimpleNamespace(**loaders))
-    near = lambda samples, train, k: torch.cdist(samples, train).topk(k, largest=False).indices
-    monkeypatch.setitem(sys.modules, "usd3.metrics.images", SimpleNamespace(nearest=near))
-    monkeypatch.setattr(usd3.data, "load_images", lambda path, size: data, raising=False)
-    monkeypatch.setattr(usd3.data, "read_image", lambda path, size: read_png(path), raising=False)
-    monkeypatch.setattr(usd3.data, "write_image", write_png, raising=False)
+    Path("classifier/config.json").write_text('{"kind": "classifier", "size": [16, 16]}')
+    Path("classifier/model.safetensors").touch()
+    monkeypatch.setattr(opening, "load_vqgan", lambda folder, device: VQGAN)
+    monkeypatch.setattr(opening, "load_classifier", lambda folder, device: TopClassifier())
+    monkeypatch.setattr(opening, "load_images", lambda path, size: data)
+    monkeypatch.setattr(image_output, "read_image", lambda path, size: read_png(path))
     save_model("model", "absorbing", source)
     return tmp_path
 
@@ -78,7 +77,7 @@ def write_png(image, path):
     Image.fromarray(image.permute(1, 2, 0).numpy()).save(path)
 
 
-def save_model(folder, noise, source):
+def save_model(folder, noise, source, given=None):
     torch.manual_seed(0)
     config = PipelineConfig(
         num_classes=K,
@@ -88,6 +87,7 @@ def save_model(folder, noise, source):
         data=DataConfig(source="image_tokens", path="tokens.npz"),
         source=source,
         prefix=8,
+        given=given,
     )
     Pipeline(config).save_pretrained(folder)
 
@@ -176,7 +176,7 @@ def test_boxes_of_held_out_images_are_filled(images, place, monkeypatch):
         Path("pictures").rmdir()
     if images == "others":
         wrong = Images("wrong", *[VQGAN.decode_images(tokens(6, seed)) for seed in (7, 8)])
-        monkeypatch.setattr(usd3.data, "load_images", lambda path, size: wrong)
+        monkeypatch.setattr(opening, "load_images", lambda path, size: wrong)
     box = ["--prompt", "test", "--first", "2", "--num", "3", "--fill", "1:3,0:2"]
     assert main(["sample", "model", "--steps", "4", "--out", "x", *box]) == 0
     found, test = tokens_in("x/samples.npz"), load_image_tokens("tokens.npz").test.tokens[2:5].long()
@@ -189,7 +189,8 @@ def test_boxes_of_held_out_images_are_filled(images, place, monkeypatch):
     assert torch.equal(cell(picture, top, MARGIN), original)
     hole = HOLE.repeat_interleave(PATCH, 0).repeat_interleave(PATCH, 1)
     given = cell(picture, top, left - 96 - WIDE_GAP)
-    assert torch.equal(given, torch.where(hole, original, GREY[:, None, None]))
+    # decoded, as the fills are
+    assert torch.equal(given, torch.where(hole, VQGAN.decode_images(test)[1], GREY[:, None, None]))
     assert torch.equal(cell(picture, top, left), VQGAN.decode_images(found)[1])
 
 
@@ -208,7 +209,8 @@ def test_an_image_file_is_filled_in_several_ways(place):
 
 def test_one_object_of_an_array_file_is_a_prompt_too(place):
     np.savez("one.npz", tokens=tokens(1, 5)[0].numpy())
-    assert main(["sample", "model", "--steps", "2", "--num", "2", "--out", "x", "--prompt", "one.npz"]) == 0
+    prompt = ["--prompt", "one.npz", "--prefix", "8"]
+    assert main(["sample", "model", "--steps", "2", "--num", "2", "--out", "x", *prompt]) == 0
     assert torch.equal(tokens_in("x/samples.npz")[:, :2], tokens(1, 5)[:, :2].expand(2, -1, -1))  # the prefix
     assert "inpainting.png" in names("x")
 
@@ -224,8 +226,10 @@ def test_the_example_fills_a_box(place, monkeypatch):
     hole = HOLE.repeat_interleave(PATCH, 0).repeat_interleave(PATCH, 1)
     assert torch.equal(cell(picture, top, MARGIN + 96 + WIDE_GAP), torch.where(hole, image, GREY[:, None, None]))
     assert torch.equal(cell(picture, top, MARGIN + 2 * (96 + WIDE_GAP))[:, hole], image[:, hole])
-    with pytest.raises(SystemExit):  # the picture is there
-        runpy.run_path(script, run_name="__main__")
+    for out in ("x.png", "x.jpg"):  # the one is there, the other no .png
+        monkeypatch.setattr(sys, "argv", ["inpainting.py", *arguments, "--out", out])
+        with pytest.raises(SystemExit):
+            runpy.run_path(script, run_name="__main__")
 
 
 @pytest.mark.parametrize(
@@ -233,17 +237,21 @@ def test_the_example_fills_a_box(place, monkeypatch):
     [
         (
             ["--vqgan", "nothing"],
-            "vqgan = nothing: no such folder; expected that of the VQGAN of the model's tokens (--",
+            "no such folder; expected that of the VQGAN that made the tokens (--vqgan FOLDER), or --out",
         ),
         (["--neighbours", "21"], "neighbours = 21: expected at most 20"),
         (["--neighbours", "-1"], "neighbours = -1"),
         (["--neighbours", "1", "--out", "x.png"], "neighbours = 1: expected 0 where `out` is one file"),
-        (["--neighbours", "1", "--images_path", "nothing"], "images_path = nothing: expected the images"),
-        (["--classifier", "classifier"], "neighbours = 0: expected at least 1, as `classifier` is set"),
-        (["--classifier", "nothing", "--neighbours", "1"], "classifier = nothing: expected the folder"),
-        (["--prompt", "nothing.png"], "prompt = nothing.png: expected"),
-        (["--prompt", "small.png"], "prompt = small.png of size (4, 4): expected (16, 16)"),
-        (["--prompt", "test", "--fill", "0:2,0:9"], "range = 0:9: expected 0 <= start < stop <= 4"),
+        (["--neighbours", "1", "--images_path", "nothing"], "images_path = nothing: no such file or folder; expected"),
+        (["--images_path", "pictures"], "images_path = pictures: expected null, as nothing"),
+        (["--vqgan", "vqgan", "--out", "x.npz"], "vqgan = vqgan: expected null, as nothing"),
+        (["--classifier", "classifier"], "classifier = classifier: expected null, as nothing"),
+        (["--classifier", "nothing", "--neighbours", "1"], "classifier = nothing: nothing/config.json: expected"),
+        (["--prompt", "nothing.png", "--prefix", "8"], "prompt = nothing.png: expected"),
+        (["--prompt", "small.png", "--prefix", "8"], "prompt = small.png of size (4, 4): expected (16, 16)"),
+        (["--prompt", "test"], "fill = None: expected the tokens to fill, as in 2:6,2:6, or `prefix`"),
+        (["--prompt", "test", "--fill", "0:2,0:9"], "fill = 0:2,0:9: expected 0 <= START < STOP <= 4, not 0:9"),
+        (["--prompt", "test", "--fill", "9:20"], "fill = 9:20: expected 0 <= START < STOP <= 16, not 9:20"),
         (["--prompt", "test", "--fill", "0:2,0:2,0:2"], "or 2 of them with commas between"),
         (["--prompt", "test", "--fill", "0:2,x"], "fill = 0:2,x: expected START:STOP"),
     ],
@@ -263,10 +271,25 @@ def test_other_models_have_no_images(place, capsys):
     for extra, message in (
         (["--vqgan", "vqgan"], "vqgan = vqgan: expected null, as the model is not about images"),
         (["--neighbours", "2"], "neighbours = 2: expected 0, as the model is not about images"),
-        (["--prompt", "mine.png"], "expected no image, as the model is not about images"),
+        (["--prompt", "mine.png", "--prefix", "8"], "expected no image, as the model is not about images"),
     ):
         assert main(["sample", "plain", *extra]) == 1
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("always:the model was trained")
+def test_a_model_that_never_saw_given_elements_says_so(place, capsys):
+    save_model("free", "absorbing", ImageSource("vqgan", "pictures"), given="none")
+    box = ["--prompt", "test", "--num", "1", "--fill", "1:3,0:2", "--steps", "2", "--out", "x.npz"]
+    assert main(["sample", "free", *box]) == 0
+    assert "usd3: warning: the model was trained with training.given none" in capsys.readouterr().err
+
+
+def test_tokens_of_another_vqgan_are_no_prompt(place, capsys):
+    write_image_tokens("tokens.npz", tokens(20, 1), tokens(6, 2), K, ImageSource("vqgan", "pictures", False, "new"))
+    save_model("old", "absorbing", ImageSource("vqgan", "pictures", False, "old"))
+    assert main(["sample", "old", "--prompt", "test", "--fill", "1:3,0:2", "--out", "x.npz"]) == 1
+    assert "prompt = tokens of the VQGAN vqgan (new): expected those of vqgan (old)" in capsys.readouterr().err
 
 
 def test_tokens_alone_need_no_vqgan(place):

@@ -63,6 +63,7 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
         marginal=marginal,
         source=dataset.source,
         prefix=default_prefix(recipe.training, torch.Size(dataset.shape).numel()),
+        given=recipe.training.given,
         precision=recipe.training.precision,
         steps=recipe.training.steps,
     )

@@ -20,13 +20,17 @@ from usd3._checks import require
 from usd3._processes import is_main
 from usd3._random import seed_of
 from usd3.comparison import IMAGE_METRICS, describe_images
-from usd3.data import Dataset, ImageSource
+from usd3.data import Dataset
 from usd3.evaluation import Evaluation, EvaluationSettings
+from usd3.images.opening import are_tokens_of, image_size, open_classifier, open_images, open_vqgan
+from usd3.metrics.images import ImageMetrics
 from usd3.metrics.summary import Summary, format_table, summarise
 from usd3.pipeline import Pipeline
 from usd3.samplers import Corrector, Step
 
 __all__ = ["FreeImages", "ImageEvaluation", "RealImages", "require_image_settings"]
+
+_PROBED = 64  # images by which we know that the tokens are theirs
 
 
 @dataclass
@@ -60,46 +64,44 @@ def require_image_settings(settings: EvaluationSettings) -> None:
 
 
 class RealImages:
-    """The VQGAN, the real images, and the metrics against those of training."""
+    """The VQGAN, the real images, and the metrics against those of training.
 
-    def __init__(self, dataset: Dataset, settings: EvaluationSettings, device: str | None = None):
-        from usd3.data import load_images
-        from usd3.images import load_classifier, load_vqgan
+    All is opened and compared here, before anything is drawn; `options` is how errors call the settings of images.
+    """
 
+    def __init__(
+        self, dataset: Dataset, settings: EvaluationSettings, device: str | None = None, options: str = "images"
+    ):
         require_image_settings(settings)
-        chosen, source = settings.images, _source(dataset, settings)
-        self.vqgan = load_vqgan(source.vqgan, device)
-        codes = int(self.vqgan.num_codes)
-        require(codes == dataset.num_classes, "images.vqgan", f"{codes} codes", f"{dataset.num_classes}, as the tokens")
+        chosen, source = settings.images, dataset.source
+        if source is None:
+            raise ValueError(f"data = {dataset.name}: expected image tokens, as `usd3 encode` writes them")
+        self.vqgan = open_vqgan(source, dataset.num_classes, chosen.vqgan, f"{options}.vqgan", device)
         encoded = len(dataset.train) // (2 if source.flips else 1)  # without mirrored ones
         self.tokens = dataset.decoded(dataset.train.tokens[:encoded].long())
-        height, width = self.vqgan.decode_images(self.tokens[:1]).shape[-2:]
-        images = load_images(source.images, size=height if height == width else None)
+        size, path = image_size(self.vqgan, dataset.shape), chosen.path or source.images
+        images = open_images(source, size, chosen.path, f"{options}.path")
         counts, expected = (len(images.train), len(images.test)), (encoded, len(dataset.test))
-        same = counts == expected and images.size == (height, width)
-        wanted = f"{expected[0]} training and {expected[1]} test images of {height} x {width}, as the tokens"
-        seen = f"{source.images} with {counts[0]} and {counts[1]} of {images.size[0]} x {images.size[1]}"
-        require(same, "images.path", seen, wanted)
+        wanted = f"{expected[0]} training and {expected[1]} test images, as there are tokens"
+        require(counts == expected, f"{options}.path", f"{path} with {counts[0]} and {counts[1]}", wanted)
+        same = are_tokens_of(self.vqgan, spread(self.tokens, _PROBED), spread(images.train, _PROBED))
+        require(same, f"{options}.path", path, "the images of the tokens; the VQGAN makes other tokens of these")
         self.train, self.test = spread(images.train, chosen.reference), images.test
-        folder = Path(str(chosen.classifier))
-        self.classifier = load_classifier(folder, device)
-        self.inception = chosen.inception
-        self._metrics: Any = None
+        folder = str(chosen.classifier)
+        classifier = open_classifier(folder, size, f"{options}.classifier", device)
+        _say("measuring training images")
+        self._metrics = ImageMetrics(self.train, classifier, inception=chosen.inception)
         self.about = {
-            "images": source.images,
+            "images": path,
             "training_images": len(self.train),
-            "vqgan": source.vqgan,
+            "vqgan": chosen.vqgan or source.vqgan,
             "classifier": chosen.classifier,
-            "classifier_accuracy": _accuracy(folder),
+            "classifier_accuracy": _accuracy(Path(folder)),
             "inception": chosen.inception,
         }
 
     def scores(self, images: Tensor) -> dict[str, float]:
-        """The metrics of images (N, 3, H, W); what they need of the training images is computed once."""
-        if self._metrics is None:
-            from usd3.metrics.images import ImageMetrics
-
-            self._metrics = ImageMetrics(self.train, self.classifier, inception=self.inception)
+        """The metrics of images (N, 3, H, W)."""
         return dict(self._metrics(images))
 
     def scores_of(self, tokens: Tensor) -> dict[str, float]:
@@ -107,15 +109,18 @@ class RealImages:
         return self.scores(self.vqgan.decode_images(tokens))
 
     def scale(self, num: int) -> dict[str, dict[str, Summary]]:
-        """Rows that show the scale: `num` training images through the VQGAN, and held-out ones if there are as many.
+        """Rows that show the scale: `num` training images through the VQGAN, and held-out ones, if there are as many.
 
-        A smaller set of held-out images would not be comparable: every Fréchet distance is larger on fewer images.
+        A smaller set would not be comparable: every Fréchet distance is larger on fewer images.
         """
-        _say("VQGAN reconstruction")
-        rows = {"VQGAN reconstruction": summaries([self.scores_of(spread(self.tokens, num))])}
-        if len(self.test) >= num:
-            _say("held-out images")
-            rows["held-out images"] = summaries([self.scores(spread(self.test, num))])
+        kinds = {"VQGAN reconstruction": (self.tokens, self.scores_of), "held-out images": (self.test, self.scores)}
+        rows = {}
+        for name, (known, scores) in kinds.items():
+            if len(known) >= num:
+                _say(f"measuring {name}")
+                rows[name] = summaries([scores(spread(known, num))])
+            else:
+                _say(f"no row of {name}: there are {len(known)} of them, and {num} images of a run")
         return rows
 
     def evaluation(self, settings: EvaluationSettings) -> ImageEvaluation:
@@ -138,6 +143,8 @@ class FreeImages:
         """Beside the images of the data."""
         shape = tuple(dataset.shape)
         require(shape == tuple(pipeline.config.shape), "shape of the data", shape, f"{tuple(pipeline.config.shape)}")
+        if pipeline.config.source is not None:
+            pipeline.config.source.require_same_vqgan(dataset.source, "data")
         return cls(pipeline, dataset, RealImages(dataset, settings, str(pipeline.device)), settings)
 
     @property
@@ -173,13 +180,13 @@ class FreeImages:
         found = ImageEvaluation(used, num, 0, {}, compared_with=self.real.about)
         scores = []
         for run, tokens in enumerate(generated, start=1):
-            _say(f"set {run} of {runs}")
+            _say(f"measuring set {run} of {runs}")
             scores.append(self.real.scores_of(tokens))
         found.rows["model"] = summaries(scores)
         if settings.baselines:
             found.rows |= self.real.scale(num)
         if settings.bound_samples:
-            _say("bits per element of held-out images")
+            _say("measuring bits per element of held-out images")
             found.bits_per_element["model (upper bound)"] = self._bits(settings)
         return found
 
@@ -203,18 +210,10 @@ def summaries(scores: Sequence[dict[str, float]]) -> dict[str, Summary]:
     return {key: summarise(np.array([score[key] for score in scores])) for key in scores[0]}
 
 
-def _say(part: str) -> None:
+def _say(line: str) -> None:
     """Tell which part of the work begins: each may take minutes, and the metrics have bars of their own."""
     if is_main():
-        print(f"measuring {part}", file=sys.stderr, flush=True)
-
-
-def _source(dataset: Dataset, settings: EvaluationSettings) -> ImageSource:
-    """Where VQGAN and images are: where the options say, or where they were when the tokens were made."""
-    known, chosen = dataset.source, settings.images
-    if known is None:
-        raise ValueError(f"data = {dataset.name}: expected image tokens, as `usd3 encode` writes them")
-    return ImageSource(chosen.vqgan or known.vqgan, chosen.path or known.images, known.flips)
+        print(line, file=sys.stderr, flush=True)
 
 
 def _accuracy(folder: Path) -> float | None:

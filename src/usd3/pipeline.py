@@ -35,7 +35,8 @@ _LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # how many logits a batch may h
 class PipelineConfig:
     """What `config.json` says: the categories, the diffusion, the method, the network and the data they are for.
 
-    `steps` and `minutes` say how long it was trained; `source` where the images are whose tokens it is about.
+    `steps` and `minutes` say how long it was trained; `source` where the images are whose tokens it is about; `given`
+    which elements stayed clean in training, None where that is not known.
     """
 
     num_classes: int
@@ -49,6 +50,7 @@ class PipelineConfig:
     marginal: list[float] | None = None
     source: ImageSource | None = None
     prefix: int = 32
+    given: Literal["none", "prefix", "random"] | None = None
     precision: Literal["fp32", "bf16"] = "fp32"
     steps: int = 0
     minutes: float | None = None

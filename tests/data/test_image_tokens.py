@@ -5,7 +5,7 @@ import torch
 from usd3.config import DataConfig
 from usd3.data import ImageSource, load_image_tokens, write_image_tokens
 
-SOURCE = ImageSource(vqgan="runs/vqgan", images="pictures")
+SOURCE = ImageSource(vqgan="runs/vqgan", images="pictures", flips=True, fingerprint="0123456789abcdef")
 
 
 def tokens(count: int) -> torch.Tensor:
@@ -51,6 +51,17 @@ def test_other_files_are_refused(tmp_path, arrays, message):
     np.savez(file, **(arrays if "expected a file" in message else whole | arrays))
     with pytest.raises(ValueError, match=message):
         load_image_tokens(file)
+
+
+def test_files_without_a_fingerprint_are_read(tmp_path):
+    split = np.zeros((2, 4, 4), int)
+    about = np.array('{"num_classes": 8, "vqgan": "a", "images": "b"}')
+    np.savez(tmp_path / "old.npz", train=split, test=split, about=about)
+    source = load_image_tokens(tmp_path / "old.npz").source
+    assert source == ImageSource("a", "b", False, None)
+    source.require_same_vqgan(SOURCE, "data")
+    with pytest.raises(ValueError, match=r"data = tokens of the VQGAN c \(1\): expected those of runs/vqgan \(0123"):
+        SOURCE.require_same_vqgan(ImageSource("c", "b", False, "1"), "data")
 
 
 def test_a_path_is_needed():

@@ -8,6 +8,7 @@ from PIL import Image
 from usd3.cli import main
 from usd3.data import load_image_tokens
 from usd3.images import load_vqgan, save_network
+from usd3.images.folders import fingerprint
 from usd3.nets import VQGAN
 
 
@@ -17,7 +18,8 @@ def here(tmp_path, monkeypatch):
     torch.manual_seed(0)
     pixels = np.random.default_rng(0).integers(256, size=(9, 4, 4, 3), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", train=pixels[:6], test=pixels[6:])
-    save_network(tmp_path / "vqgan", VQGAN(16, 4, (4, 4), 1))
+    for name in ("vqgan", "other"):
+        save_network(tmp_path / name, VQGAN(16, 4, (4, 4), 1), size=[4, 4])
     monkeypatch.chdir(tmp_path)
     return torch.from_numpy(pixels).movedim(-1, 1)
 
@@ -32,6 +34,7 @@ def test_tokens_of_both_splits_and_where_they_come_from(here, tmp_path, capsys):
     assert torch.equal(found.train.tokens.long(), vqgan.encode_images(here[:6]))
     assert torch.equal(found.test.tokens.long(), vqgan.encode_images(here[6:]))
     assert found.source.vqgan == str(tmp_path / "vqgan")
+    assert found.source.fingerprint == fingerprint("vqgan") != fingerprint("other")
     assert found.source.images == str(tmp_path / "images.npz")
     printed = capsys.readouterr().out
     assert "train: 6 images as 2 x 2 tokens" in printed
@@ -46,11 +49,25 @@ def test_mirrored_images_come_after_the_others(here):
     assert len(found.test) == 3
 
 
-def test_tokens_become_images_again(here, capsys):
+@pytest.mark.filterwarnings("always:images of 4 x 4")
+def test_images_have_the_size_the_vqgan_learned_from(here, capsys):
+    save_network("large", load_vqgan("vqgan", "cpu"), size=[8, 8])
+    assert main(["encode", "large", *ENCODE[2:], "a.npz"]) == 0
+    assert load_image_tokens("a.npz").shape == (4, 4)
+    assert "warning" not in capsys.readouterr().err
+    assert main(["encode", "large", *ENCODE[2:], "b.npz", "--size", "4"]) == 0
+    assert "warning: images of 4 x 4 pixels, but the VQGAN learned from 8 x 8" in capsys.readouterr().err
+    assert load_image_tokens("b.npz").shape == (2, 2)
+
+
+def test_tokens_become_images_again(here, capsys, monkeypatch):
     main([*ENCODE, "tokens.npz"])
     expected = load_vqgan("vqgan", "cpu").decode_images(load_image_tokens("tokens.npz").train.tokens.long())
+    monkeypatch.setattr("usd3.commands.encode._AT_ONCE", 2)
     assert main([*DECODE, "tokens.npz", "--split", "train", "--num", "5", "--out", "some"]) == 0
-    assert "5 images in some" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "5 images in some" in printed.out
+    assert "decoding 5/5" in printed.err
     for i in range(5):
         with Image.open(f"some/image-{i + 1}.png") as made:
             assert np.array_equal(np.asarray(made), expected[i].movedim(0, -1).numpy())
@@ -74,6 +91,8 @@ def test_tokens_become_images_again(here, capsys):
         ([*DECODE, "bad.npz", "--split", "train", "--out", "some"], "expected categories 0..15"),
         ([*DECODE, "bad.npz", "--split", "train", "--out", "vqgan"], "out = vqgan: expected a new folder"),
         ([*DECODE, "bad.npz", "--split", "train", "--out", "some.jpg"], "out = some.jpg: expected a new folder"),
+        ([*DECODE, "bad.npz", "--split", "train", "--out", "some", "--num", "0"], "num = 0: expected an integer >= 1"),
+        ([*DECODE, "bad.npz", "--split", "train", "--out", "some", "--num", "-2"], "num = -2: expected an integer"),
         ([*DECODE, "images.npz", "--split", "float", "--out", "some"], "split = float"),
     ],
 )

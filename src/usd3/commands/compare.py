@@ -31,10 +31,11 @@ from usd3.comparison import (
 from usd3.config import DataConfig, Recipe, TrainingConfig
 from usd3.data import Dataset
 from usd3.data.arrays import read_arrays
-from usd3.evaluation import EvaluationSettings, HeldOut, evaluate_baselines, require_no_images
+from usd3.evaluation import Evaluation, EvaluationSettings, HeldOut, evaluate_baselines, require_no_images
 from usd3.experiment import default_prefix, new_folder, pipeline_for
-from usd3.image_evaluation import RealImages, require_image_settings
-from usd3.pictures import metrics_plot, training_plot
+from usd3.image_evaluation import RealImages
+from usd3.images import load_vqgan
+from usd3.pictures import image_rows, metrics_plot, training_plot
 from usd3.pipeline import PipelineConfig
 from usd3.recipes import list_recipes
 
@@ -97,9 +98,9 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     dataset = data.load()
     prefix = _shared_prefix(entries, dataset, options.evaluation.prefix)
     settings = replace(options.evaluation, prefix=prefix)
-    _require_settings(dataset, settings)
     for entry in entries:
         _require_measurable(entry, dataset, settings)  # before anything is trained
+    scale = _scale(dataset, settings, options.device)
     out = new_folder("runs", "compare") if out is None else out
     print(f"results go to {out}; with --out {out} the same command goes on", file=sys.stderr)
     write_whole(out / _MARK, json.dumps(_about(entries, settings), indent=2) + "\n")
@@ -109,7 +110,7 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
         failed |= _measure(entries, out, options, settings, keep=dataset.source is not None)
         entries = [entry for entry in entries if entry.label not in failed]
         wanted = settings.baselines and bool(entries)
-        references = _references(data, dataset, settings, out, options.device) if wanted else {}
+        references = _references(data, settings, out, scale) if wanted else {}
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"(the same command with --out {out} goes on)") from None
     _write(entries, references, out)
@@ -160,6 +161,9 @@ def _entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], Compa
 def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSettings) -> None:
     """Refuse a method that cannot be built, or not drawn from with these settings."""
     if entry.recipe is None:
+        source = _config(entry.folder(Path())).source
+        if dataset.source is not None:
+            dataset.source.require_same_vqgan(source, f"data of {entry.label}")
         return
     with _about_method(entry.label):
         pipeline = pipeline_for(entry.recipe, dataset)
@@ -171,17 +175,17 @@ def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSett
         pipeline.diffusion.grid(pipeline.method.grid(settings.steps, settings.sampler or known[0]))
 
 
-def _require_settings(dataset: Dataset, settings: EvaluationSettings) -> None:
-    """Refuse what could not be measured, before anything is trained."""
+def _scale(dataset: Dataset, settings: EvaluationSettings, device: str | None) -> Callable[[], Evaluation]:
+    """How to measure what shows the scale: the Markov chain, other objects and the truth; of images, real ones.
+
+    Refuses what could not be measured, before anything is trained.
+    """
     if dataset.source is None:
         require_no_images(settings)
-        HeldOut.after(int(settings.prefix or 0), dataset, settings.limit)
-        return
-    require_image_settings(settings)
-    folders = {"vqgan": settings.images.vqgan or dataset.source.vqgan, "classifier": settings.images.classifier}
-    for name, folder in folders.items():
-        there = folder is None or (Path(folder) / "config.json").is_file()
-        require(there, f"evaluation.images.{name}", folder, "a folder with config.json and model.safetensors")
+        held_out = HeldOut.after(int(settings.prefix or 0), dataset, settings.limit)
+        return lambda: evaluate_baselines(dataset, held_out, settings)
+    real = RealImages(dataset, settings, device, options="evaluation.images")
+    return lambda: real.evaluation(settings)
 
 
 @contextmanager
@@ -332,22 +336,15 @@ def _measuring(entry: Entry, out: Path, options: CompareOptions, settings: Evalu
 
 
 def _references(
-    data: DataConfig, dataset: Dataset, settings: EvaluationSettings, out: Path, device: str | None
+    data: DataConfig, settings: EvaluationSettings, out: Path, measured: Callable[[], Evaluation]
 ) -> dict[str, Any]:
-    """What shows the scale, measured once for all methods: the Markov chain, other objects and the truth; of images,
-    real ones.
-    """
+    """What shows the scale, measured once for all methods."""
     file, about = out / "references.json", {"data": asdict(data)}
     if file.is_file():
         kept: dict[str, Any] = json.loads(file.read_text())
         if kept["settings"] == asdict(settings) and kept["data"] == about["data"]:
             return kept
-    if dataset.source is None:
-        held_out = HeldOut.after(int(settings.prefix or 0), dataset, settings.limit)
-        scale = evaluate_baselines(dataset, held_out, settings)
-    else:
-        scale = RealImages(dataset, settings, device).evaluation(settings)
-    found = about | scale.as_dict()
+    found = about | measured().as_dict()
     write_whole(file, json.dumps(found, indent=2, allow_nan=False) + "\n")
     return found
 
@@ -381,9 +378,6 @@ def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> N
 
 def _picture(entries: Sequence[Entry], vqgan: str, out: Path) -> None:
     """A row of samples of each method."""
-    from usd3.images import load_vqgan
-    from usd3.pictures import image_rows
-
     decoder = load_vqgan(vqgan, "cpu")
     made = {entry.label: read_arrays(_found(entry, out).with_suffix(".npz"))["tokens"][0] for entry in entries}
     tokens = {label: torch.as_tensor(rows[:_SHOWN].astype(np.int64)) for label, rows in made.items()}

@@ -1,15 +1,18 @@
 """usd3 encode and usd3 decode: images into tokens, and back."""
 
+import warnings
 from dataclasses import dataclass
 from os.path import abspath
 from pathlib import Path
 
 import torch
 
-from usd3._checks import require
-from usd3.data import ImageSource, load_images, write_image, write_image_tokens
+from usd3._checks import as_count, require
+from usd3.data import Images, ImageSource, load_images, write_image, write_image_tokens
 from usd3.data.arrays import read_arrays
 from usd3.images import load_vqgan, usage
+from usd3.images.folders import about, fingerprint
+from usd3.nets import VQGAN
 from usd3.pictures import image_grid
 from usd3.progress import progress
 
@@ -28,7 +31,7 @@ class EncodeOptions:
         images: CIFAR-10's python batches, a folder of images, a folder of sheets, or an .npz file.
         out: the .npz file to write, with the tokens of the training and of the held-out images.
         flips: encode the training images mirrored, too: twice as many objects to learn from.
-        size: cut images of a folder to squares and scale them to this side; needed where their sizes differ.
+        size: cut the images to squares and scale them to this side; null: as the VQGAN saw them in training.
         device: "cpu" or "cuda"; null: a GPU where there is one.
     """
 
@@ -46,7 +49,9 @@ def encode(options: EncodeOptions) -> None:
     free = options.out is not None and Path(options.out).suffix == ".npz" and not Path(options.out).exists()
     require(free, "out", options.out, "an .npz file that does not exist")
     vqgan = load_vqgan(options.vqgan, options.device)
-    images = load_images(str(options.images), options.size)
+    places = abspath(options.vqgan), abspath(str(options.images))
+    source = ImageSource(*places, options.flips, fingerprint(options.vqgan))
+    images = _images(options)
     train = torch.cat([images.train, images.train.flip(3)]) if options.flips else images.train
     tokens = {}
     for name, split in (("train", train), ("test", images.test)):
@@ -56,7 +61,6 @@ def encode(options: EncodeOptions) -> None:
                 parts.append(vqgan.encode_images(split[i : i + _AT_ONCE]))
                 advance(min(i + _AT_ONCE, len(split)))
         tokens[name] = torch.cat(parts)
-    source = ImageSource(abspath(options.vqgan), abspath(str(options.images)), options.flips)
     write_image_tokens(str(options.out), tokens["train"], tokens["test"], vqgan.num_codes, source)
     for name, split in tokens.items():
         used, perplexity = usage(split, vqgan.num_codes)
@@ -65,6 +69,17 @@ def encode(options: EncodeOptions) -> None:
             f"{name}: {len(split)} images as {shape} tokens; {used:.1%} of the codes used, perplexity {perplexity:.1f}"
         )
     print(f"written to {options.out}\n  usd3 train vqcifar10 --data.path {options.out}")
+
+
+def _images(options: EncodeOptions) -> Images:
+    """The images, in the size of the VQGAN's own unless the options say otherwise."""
+    learned = about(options.vqgan, "vqgan").get("size")
+    side = learned[0] if learned is not None and learned[0] == learned[1] else None
+    images = load_images(str(options.images), side if options.size is None else options.size)
+    if learned is not None and images.size != tuple(learned):
+        seen, own = (" x ".join(map(str, size)) for size in (images.size, learned))
+        warnings.warn(f"images of {seen} pixels, but the VQGAN learned from {own}", stacklevel=2)
+    return images
 
 
 @dataclass
@@ -96,22 +111,32 @@ def decode(options: DecodeOptions) -> None:
     free = options.out is not None and (is_file or not out.suffix)
     free = free and (not out.exists() or (out.is_dir() and not any(out.iterdir())))
     require(free, "out", options.out, "a new folder, or a .png file that does not exist")
-    tokens = _tokens(options)[: options.num]
+    tokens = _tokens(options)
     vqgan = load_vqgan(options.vqgan, options.device)
+    low, high, codes = int(tokens.min()), int(tokens.max()), vqgan.num_codes
+    require(low >= 0 and high < codes, "tokens", f"{low}..{high}", f"categories 0..{codes - 1}")
     if is_file:
         tokens = tokens[:_MOST_IN_GRID]
-    images = vqgan.decode_images(tokens)
-    if is_file:
-        image_grid(images, out)
+        image_grid(vqgan.decode_images(tokens), out)
     else:
-        width = len(str(len(images)))
-        for i, image in enumerate(images, start=1):
-            write_image(image, out / f"image-{i:0{width}d}.png")
-    print(f"{len(images)} images in {out}")
+        _write_images(vqgan, tokens, out)
+    print(f"{len(tokens)} images in {out}")
+
+
+def _write_images(vqgan: VQGAN, tokens: torch.Tensor, out: Path) -> None:
+    """One file an image, in parts."""
+    width, done = len(str(len(tokens))), 0
+    with progress("decoding", len(tokens)) as advance:
+        for part in tokens.split(_AT_ONCE):
+            for image in vqgan.decode_images(part):
+                done += 1
+                write_image(image, out / f"image-{done:0{width}d}.png")
+                advance(done)
 
 
 def _tokens(options: DecodeOptions) -> torch.Tensor:
     """The tokens to decode, (N, h, w)."""
+    num = None if options.num is None else as_count(options.num, "num", 1)
     stored = read_arrays(Path(str(options.tokens)))
     if isinstance(stored, dict):
         names = ", ".join(name for name in stored if name != "about")
@@ -120,4 +145,4 @@ def _tokens(options: DecodeOptions) -> torch.Tensor:
     fits = stored.dtype.kind in "iu" and stored.ndim >= 3 and stored.size > 0
     require(fits, "tokens", f"{stored.dtype} {stored.shape}", "integers (N, h, w)")
     found = torch.as_tensor(stored.astype("int64"))
-    return found.flatten(0, -3)  # several runs of samples, one after the other
+    return found.flatten(0, -3)[:num]  # several runs of samples, one after the other

@@ -33,7 +33,8 @@ class EvaluateOptions(EvaluationSettings):
 
     Args:
         model: folder of a run or of a saved model.
-        samples: an .npz with "tokens" (R, N, ...) to measure instead of new samples.
+        samples: an .npz with "tokens" (R, N, ...) to measure instead of new samples, or of one run (N, ...), as
+            `usd3 sample` writes them.
         save_samples: write the samples here, an .npz; null: do not keep them.
         data_path: where the data are, if not where they were in training.
         test_key: the held-out array of an .npz, if not that of training.
@@ -67,8 +68,8 @@ def run_evaluation(options: EvaluateOptions) -> None:
     require_free(options.out, "out", ".json")
     require_free(options.save_samples, "save_samples", ".npz")
     pipeline = Pipeline.from_pretrained(options.model, trust_code=options.trust_code, device=options.device)
-    subject = Subject.of(options, pipeline)
     generated, seconds = _samples(options, pipeline), None
+    subject = Subject.of(options, pipeline)
     if generated is None:
         generated, seconds = subject.drawn(options.corrector)
         if options.save_samples is not None and is_main():
@@ -148,15 +149,16 @@ def _samples(options: EvaluateOptions, pipeline: Pipeline) -> torch.Tensor | Non
     """Those of a file, where the options name one."""
     if options.samples is None:
         return None
-    path, num_classes = Path(options.samples), pipeline.config.num_classes
+    path, config = Path(options.samples), pipeline.config
     stored = read_arrays(path)
     if not isinstance(stored, dict) or "tokens" not in stored:
         raise ValueError(f'samples = {path}: expected an .npz with "tokens"')
     tokens = stored["tokens"]
-    fits = tokens.dtype.kind in "iu" and tokens.ndim >= 3
-    require(fits, "samples", f"{tokens.dtype} {tokens.shape}", "integers (runs, objects, ...)")
-    known = tokens.min() >= 0 and tokens.max() < num_classes
-    require(known, "samples", f"{tokens.min()}..{tokens.max()}", f"categories 0..{num_classes - 1}")
+    tokens = tokens[None] if tokens.ndim == 1 + len(config.shape) else tokens
+    fits = tokens.dtype.kind in "iu" and tokens.ndim == 2 + len(config.shape) and tokens.size > 0
+    require(fits, "samples", f"{tokens.dtype} {tokens.shape}", "integers (runs, objects, ...) or (objects, ...)")
+    known = tokens.min() >= 0 and tokens.max() < config.num_classes
+    require(known, "samples", f"{tokens.min()}..{tokens.max()}", f"categories 0..{config.num_classes - 1}")
     return torch.as_tensor(tokens.astype(np.int64))
 
 

@@ -3,27 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from usd3._checks import as_count, require
 from usd3.commands.prompts import Prompt, PromptOptions, is_image
-from usd3.data import Images, as_floats
+from usd3.data import Images, as_floats, read_image, write_image
+from usd3.images.opening import are_tokens_of, image_size, open_classifier, open_images, open_vqgan, side_of
+from usd3.metrics.images import nearest
 from usd3.pictures import animate_images, image_grid, inpainting_grid, neighbour_grid, with_hole
 from usd3.pipeline import Pipeline
 from usd3.progress import counted, progress
-
-if TYPE_CHECKING:
-    from usd3.nets import VQGAN, Classifier
 
 __all__ = ["ImageOptions", "ImageOutput"]
 
 _MOST_FILES, _MOST_SHOWN, _MOST_ROWS, _MOST_FILLS = 100, 64, 16, 8
 _NEAR_SIZE = 16  # side of the images whose pixels are compared
 _AT_ONCE = 500
-_ALIKE = 0.9  # part of the tokens by which an image is known again; rounding on another device changes a few
 
 
 @dataclass
@@ -48,66 +45,44 @@ class ImageOptions(PromptOptions):
             require(getattr(self, name) is None, name, getattr(self, name), "null, as the model is not about images")
         require(self.neighbours == 0, "neighbours", self.neighbours, "0, as the model is not about images")
 
+    def needs_vqgan(self, suffix: str) -> bool:
+        """Whether images are written, or read; `suffix` is that of the results. Refuses options that change nothing."""
+        as_count(self.neighbours, "neighbours", 0)
+        require(not (self.neighbours and suffix), "neighbours", self.neighbours, "0 where `out` is one file")
+        needed = suffix != ".npz" or (self.prompt is not None and is_image(Path(self.prompt)))
+        real = self.neighbours > 0 or (self.prompt == "test" and suffix in ("", ".png"))
+        for name, used in (("vqgan", needed), ("images_path", real), ("classifier", self.neighbours > 0)):
+            value = getattr(self, name)
+            require(used or value is None, name, value, "null, as nothing that is asked for needs it")
+        return needed
+
 
 class ImageOutput:
     """The pictures of a model of images. What may be missing is looked for here, before anything is drawn."""
 
     def __init__(self, options: ImageOptions, pipeline: Pipeline):
         self.options, self.pipeline = options, pipeline
-        as_count(options.neighbours, "neighbours", 0)
-        used = options.neighbours > 0 or options.classifier is None
-        require(used, "neighbours", 0, "at least 1, as `classifier` is set")
-        self.vqgan = self._load_vqgan()
-        blank = torch.zeros(1, *pipeline.config.shape, dtype=torch.long)
-        height, width = self.vqgan.decode_images(blank).shape[2:]
-        self.size = height, width
-        self.images = self._load_images()
-        self.classifier = None if options.classifier is None else self._load_classifier(options.classifier)
+        assert pipeline.config.source is not None
+        self.source = pipeline.config.source
+        device = str(pipeline.device)
+        try:
+            self.vqgan = open_vqgan(self.source, pipeline.config.num_classes, options.vqgan, device=device)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error}, or --out NAME.npz, which needs none") from None
+        self.size = image_size(self.vqgan, pipeline.config.shape)
+        self.images = self._open_images()
+        folder = options.classifier
+        self.classifier = None if folder is None else open_classifier(folder, self.size, device=device)
 
-    def _load_classifier(self, folder: str) -> "Classifier":
-        from usd3.images import load_classifier
-
-        if not Path(folder).is_dir():
-            raise FileNotFoundError(f"classifier = {folder}: expected the folder of a classifier")
-        return load_classifier(folder, str(self.pipeline.device))
-
-    def _load_vqgan(self) -> "VQGAN":
-        from usd3.images import load_vqgan
-
-        config = self.pipeline.config
-        folder = self.options.vqgan or (config.source.vqgan if config.source else "")
-        if not Path(folder).is_dir():
-            raise FileNotFoundError(
-                f"vqgan = {folder}: no such folder; expected that of the VQGAN of the model's tokens (--vqgan FOLDER), "
-                "or --out NAME.npz, which needs none"
-            )
-        vqgan = load_vqgan(folder, str(self.pipeline.device))
-        codes = vqgan.num_codes
-        require(codes == config.num_classes, "vqgan", f"{folder} of {codes} codes", f"one of {config.num_classes}")
-        return vqgan
-
-    def _load_images(self) -> Images | None:
+    def _open_images(self) -> Images | None:
         """The images of the data, where they are needed or are at hand."""
-        from usd3.data import load_images
-
-        options, source = self.options, self.pipeline.config.source
-        path = options.images_path or (source.images if source else "")
-        if not (options.neighbours or options.images_path or options.prompt == "test"):
+        options = self.options
+        needed = options.neighbours or options.images_path
+        if not needed and not (options.prompt == "test" and Path(self.source.images).exists()):
             return None
-        if not path or not Path(path).exists():
-            if options.neighbours or options.images_path:
-                raise FileNotFoundError(f"images_path = {path}: expected the images that the tokens were made of")
-            return None
-        found = load_images(path, size=self._side)
-        fits = found.size == self.size
-        require(fits, "images_path", f"{path} of size {found.size}", f"images of the VQGAN's size, {self.size}")
+        found = open_images(self.source, self.size, options.images_path, "images_path")
         require(options.neighbours <= len(found.train), "neighbours", options.neighbours, f"at most {len(found.train)}")
         return found
-
-    @property
-    def _side(self) -> int | None:
-        """The side of square images, to which others are scaled."""
-        return self.size[0] if self.size[0] == self.size[1] else None
 
     # ---- prompts ------------------------------------------------------------------------------------------------
 
@@ -116,9 +91,7 @@ class ImageOutput:
         return self.vqgan.encode_images(self._read(path)[None])
 
     def _read(self, path: Path) -> Tensor:
-        from usd3.data import read_image
-
-        image = read_image(path, size=self._side)
+        image = read_image(path, size=side_of(self.size))
         require(
             tuple(image.shape[1:]) == self.size, "prompt", f"{path} of size {tuple(image.shape[1:])}", f"{self.size}"
         )
@@ -131,7 +104,7 @@ class ImageOutput:
             return self._read(prompt).expand(len(tokens), -1, -1, -1), "image"
         if self.images is not None and self.options.prompt == "test":
             real = self.images.test[first : first + len(tokens)]
-            if len(real) == len(tokens) and float((self.vqgan.encode_images(real) == tokens).float().mean()) >= _ALIKE:
+            if len(real) == len(tokens) and are_tokens_of(self.vqgan, tokens, real):
                 return real, "image"
         return self.vqgan.decode_images(tokens), "decoded image"
 
@@ -139,8 +112,6 @@ class ImageOutput:
 
     def write(self, out: Path, x: Tensor, prompt: Prompt, frames: Sequence[Tensor]) -> None:
         """Draw the samples x (N, h, w), and the way to them; tokens above those of the data are not known yet."""
-        from usd3.data import write_image
-
         one_file = bool(out.suffix)
         if out.suffix in ("", ".png"):
             images = self.vqgan.decode_images(x[:_MOST_FILES])
@@ -162,12 +133,12 @@ class ImageOutput:
         several = bool((prompt.tokens == prompt.tokens[:1]).all())  # fills of one image
         rows = 1 if several else _MOST_ROWS
         originals, name = self._originals(prompt.tokens[:rows])
+        # decoded, as the fills are: what differs from them is what was drawn
+        given = with_hole(self.vqgan.decode_images(prompt.tokens[:rows]), prompt.given)
         fills = images[None, :_MOST_FILLS] if several else images[:rows, None]
-        inpainting_grid(originals, with_hole(originals, prompt.given), fills, path, names=(name, "given", "filled"))
+        inpainting_grid(originals, given, fills, path, names=(name, "given", "filled"))
 
     def _draw_neighbours(self, samples: Tensor, path: Path) -> None:
-        from usd3.metrics.images import nearest
-
         assert self.images is not None
         train, count = self.images.train, len(samples)
         features = self._features(torch.cat([samples, train]))

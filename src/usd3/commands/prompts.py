@@ -1,5 +1,6 @@
 """What `usd3 sample` continues or fills: held-out objects, arrays, MIDI files or images."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +28,8 @@ class PromptOptions:
             .npz file (array "tokens", that of the held-out data, or the only one), a MIDI file, or an image, .png,
             .jpg or .webp, of which the middle square is taken; null: draw freely.
         first: the first row of the prompt to use.
-        prefix: elements at the start of the prompt that are given; null: as in training.
+        prefix: elements at the start of the prompt that are given; null: as in training. Of images it, or `fill`, is
+            needed.
         fill: START:STOP, the elements of the prompt to fill; all others are given. Instead of `prefix`. Of objects with
             several dimensions also a box, one START:STOP for each of them: 2:6,0:4 fills rows 2..5 of columns 0..3.
         data_path: where the data of the prompt "test" are, if not where they were in training.
@@ -65,6 +67,11 @@ def read_prompt(
         unused = options.fill is None and options.prefix is None and not options.first
         require(unused, "prompt", None, "what to continue or to fill, as `prefix`, `fill` or `first` is set")
         return Prompt()
+    given = _given(options, pipeline)
+    if pipeline.config.given == "none":
+        warnings.warn(
+            "the model was trained with training.given none: it never saw elements that are given", stacklevel=2
+        )
     found = _read(options, pipeline, tokens_of_image)
     require(0 <= options.first < len(found.tokens), "first", options.first, f"a row, 0..{len(found.tokens) - 1}")
     chosen = slice(options.first, options.first + options.num)
@@ -72,7 +79,6 @@ def read_prompt(
     if len(found.tokens) == 1:  # several answers to one prompt
         rows, names = rows.expand(options.num, *rows.shape[1:]), None
         pad = None if pad is None else pad.expand(options.num, *pad.shape[1:])
-    given = _given(options, pipeline)
     require(not bool(given.all()), "prefix", int(given.sum()), "fewer than all elements, so that some are drawn")
     if rows.shape[1:] != shape:  # longer or shorter than the model's objects: what is not given is drawn
         require(rows.dim() == 2 and len(shape) == 1, "prompt", tuple(rows.shape), f"objects of shape {shape}")
@@ -88,6 +94,8 @@ def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
     shape = torch.Size(pipeline.config.shape)
     length = shape.numel()
     if options.fill is None:
+        chosen = options.prefix is not None or pipeline.config.source is None
+        require(chosen, "fill", None, "the tokens to fill, as in 2:6,2:6, or `prefix`, as the model is about images")
         return prefix_given(length, pipeline.config.prefix if options.prefix is None else options.prefix)
     require(options.prefix is None, "prefix", options.prefix, "null where `fill` is given")
     ranges = [_range(text) for text in options.fill.split(",")]
@@ -96,6 +104,8 @@ def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
     boxes = "" if count == 1 else f", or {count} of them with commas between, one a dimension"
     require(fits, "fill", options.fill, f"START:STOP, as in 64:128{boxes}")
     known = [found for found in ranges if found is not None]
+    for (start, stop), size in zip(known, [length] if len(known) == 1 else shape):
+        require(0 <= start < stop <= size, "fill", options.fill, f"0 <= START < STOP <= {size}, not {start}:{stop}")
     return region_given(length, *known[0]) if len(known) == 1 else box_given(shape, known).flatten()
 
 
@@ -112,6 +122,8 @@ def _read(options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[
     if prompt == "test":
         data = pipeline.config.data
         dataset = replace(data, path=options.data_path or data.path).load()
+        if pipeline.config.source is not None:
+            pipeline.config.source.require_same_vqgan(dataset.source, "prompt")
         return replace(dataset.test, tokens=dataset.decoded(dataset.test.tokens.long()))
     if not path.is_file():
         raise FileNotFoundError(f'prompt = {prompt}: expected "test" or an .npy, .npz, MIDI or image file')

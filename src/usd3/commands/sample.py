@@ -12,7 +12,7 @@ from usd3._checks import as_count, require
 from usd3._files import written_whole
 from usd3._processes import is_main
 from usd3.commands.image_output import ImageOptions, ImageOutput
-from usd3.commands.prompts import Prompt, is_image, read_prompt
+from usd3.commands.prompts import Prompt, read_prompt
 from usd3.data import write_midi
 from usd3.experiment import new_folder
 from usd3.pictures import animate_denoising, piano_roll, token_grid
@@ -145,10 +145,7 @@ def _image_output(options: SampleOptions, pipeline: Pipeline) -> ImageOutput | N
     if pipeline.config.source is None:
         options.require_unused()
         return None
-    suffix = Path(options.out or "").suffix
-    require(not (options.neighbours and suffix), "neighbours", options.neighbours, "0 where `out` is one file")
-    encodes = options.prompt is not None and is_image(Path(options.prompt))
-    return ImageOutput(options, pipeline) if suffix != ".npz" or encodes else None
+    return ImageOutput(options, pipeline) if options.needs_vqgan(Path(options.out or "").suffix) else None
 
 
 def _write_arrays(out: Path, x: Tensor, prompt: Prompt) -> None:

@@ -35,7 +35,8 @@ def load_image_tokens(path: str | os.PathLike[str]) -> Dataset:
         raise ValueError(f"{path}: expected a file of image tokens, as `usd3 encode` writes it")
     try:
         about = json.loads(str(stored["about"]))
-        source = ImageSource(str(about["vqgan"]), str(about["images"]), bool(about.get("flips", False)))
+        flips, fingerprint = bool(about.get("flips", False)), about.get("fingerprint")
+        source = ImageSource(str(about["vqgan"]), str(about["images"]), flips, fingerprint)
         num_classes = as_count(about["num_classes"], "num_classes", 2)
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: its array about cannot be read ({error})") from None

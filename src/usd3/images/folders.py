@@ -1,12 +1,13 @@
 """Networks for images as folders: config.json says what it is, model.safetensors has the weights."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, TypeVar
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from usd3._checks import require
 from usd3._device import device_named
@@ -14,7 +15,7 @@ from usd3._files import write_whole, written_whole
 from usd3._version import __version__
 from usd3.nets import VQGAN, Classifier
 
-__all__ = ["about", "load_classifier", "load_vqgan", "save_network"]
+__all__ = ["about", "fingerprint", "load_classifier", "load_vqgan", "save_network"]
 
 _KINDS: dict[str, type[nn.Module]] = {"vqgan": VQGAN, "classifier": Classifier}
 _WEIGHTS = "model.safetensors"
@@ -23,16 +24,18 @@ Network = TypeVar("Network", VQGAN, Classifier)
 
 def save_network(folder: Path | str, network: VQGAN | Classifier, **told: Any) -> None:
     """Write a network and its config.json, which also has what is `told`."""
-    kind = next(name for name, known in _KINDS.items() if isinstance(network, known))
-    save_weights(Path(folder), kind, network.config, network.state_dict(), **told)
-
-
-def save_weights(folder: Path, kind: str, config: dict[str, Any], weights: dict[str, Tensor], **told: Any) -> None:
-    """Write the weights first: a folder with a config.json is whole."""
-    with written_whole(folder / _WEIGHTS) as temporary:
-        save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, temporary)
-    content = {"kind": kind, "model": config, **told, "usd3_version": __version__}
+    folder, kind = Path(folder), next(name for name, known in _KINDS.items() if isinstance(network, known))
+    weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    with written_whole(folder / _WEIGHTS) as temporary:  # first: a folder with a config.json is whole
+        save_file(weights, temporary)
+    content = {"kind": kind, "model": network.config, **told, "usd3_version": __version__}
     write_whole(folder / "config.json", json.dumps(content, indent=2) + "\n")
+
+
+def fingerprint(folder: Path | str) -> str:
+    """A short text by which the weights in a folder are known again."""
+    with (Path(folder) / _WEIGHTS).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def load_vqgan(folder: Path | str, device: str | None = None) -> VQGAN:

@@ -1,0 +1,83 @@
+"""The VQGAN, the images and the classifier that belong to tokens; others are refused, by the name of their option."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import Tensor
+
+from usd3._checks import require
+from usd3.data import Images, ImageSource, load_images
+from usd3.images.folders import about, fingerprint, load_classifier, load_vqgan
+from usd3.nets import VQGAN, Classifier
+
+__all__ = ["are_tokens_of", "image_size", "open_classifier", "open_images", "open_vqgan", "side_of"]
+
+_ALIKE = 0.9  # part of the tokens by which images are known again; rounding on another device changes a few
+
+
+def open_vqgan(
+    source: ImageSource, num_classes: int, folder: str | None = None, option: str = "vqgan", device: str | None = None
+) -> VQGAN:
+    """The VQGAN that made tokens of so many classes: where it was then, or in `folder`, the value of an option."""
+    place = folder or source.vqgan
+    if not Path(place).is_dir():
+        expected = f"that of the VQGAN that made the tokens (--{option} FOLDER)"
+        raise FileNotFoundError(f"{option} = {place}: no such folder; expected {expected}")
+    with _named(option, place):
+        vqgan = load_vqgan(place, device)
+    codes = vqgan.num_codes
+    require(codes == num_classes, option, f"{place} of {codes} codes", f"one of {num_classes}, as the tokens")
+    same = source.fingerprint is None or source.fingerprint == fingerprint(place)
+    require(same, option, place, "the VQGAN that made the tokens; this one has other weights")
+    return vqgan
+
+
+def image_size(vqgan: VQGAN, shape: Sequence[int]) -> tuple[int, int]:
+    """Height and width of the images of tokens (h, w)."""
+    height, width = (vqgan.factor * side for side in shape)
+    return height, width
+
+
+def open_images(source: ImageSource, size: tuple[int, int], path: str | None = None, option: str = "images") -> Images:
+    """The images that became tokens, in their size: where they were then, or at `path`, the value of an option."""
+    place = path or source.images
+    if not Path(place).exists():
+        expected = f"the images that the tokens were made of (--{option} PATH)"
+        raise FileNotFoundError(f"{option} = {place}: no such file or folder; expected {expected}")
+    with _named(option, place):
+        found = load_images(place, size=side_of(size))
+    seen, wanted = (f"{height} x {width}" for height, width in (found.size, size))
+    require(found.size == size, option, f"{place} of {seen}", f"images of {wanted}, as the tokens")
+    return found
+
+
+def side_of(size: tuple[int, int]) -> int | None:
+    """The side of square images, to which others are scaled."""
+    return size[0] if size[0] == size[1] else None
+
+
+def are_tokens_of(vqgan: VQGAN, tokens: Tensor, images: Tensor) -> bool:
+    """Whether the tokens (N, h, w) are those of the images (N, 3, H, W)."""
+    return float((vqgan.encode_images(images) == tokens).float().mean()) >= _ALIKE
+
+
+def open_classifier(
+    folder: str, size: tuple[int, int], option: str = "classifier", device: str | None = None
+) -> Classifier:
+    """The classifier of a folder, the value of an option; it must have learned from images of this size."""
+    with _named(option, folder):
+        learned = tuple(about(folder, "classifier").get("size", size))
+        seen, wanted = (" x ".join(map(str, sides)) for sides in (learned, size))
+        require(learned == size, "size", seen, f"{wanted}, as the images: what it sees depends on it")
+        return load_classifier(folder, device)
+
+
+@contextmanager
+def _named(option: str, value: str) -> Iterator[None]:
+    """Say of which option an error speaks."""
+    try:
+        yield
+    except (FileNotFoundError, ValueError) as error:
+        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+        raise kind(f"{option} = {value}: {error}") from None
