@@ -19,7 +19,7 @@ from usd3._files import write_whole
 from usd3._processes import is_main
 from usd3._random import seed_of
 from usd3.callbacks import Ema, StopOnSignal, StopOnTime
-from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, newest_whole
+from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, averaged_export, newest_whole
 from usd3.config import Recipe, TrainingConfig
 from usd3.data import Dataset
 from usd3.noise import Marginal
@@ -135,7 +135,9 @@ def _require_same(recipe: Recipe, folder: Path) -> None:
 def _trainer(config: TrainingConfig, folder: Path, pipeline: PipelineConfig, further: list[pl.Callback]) -> pl.Trainer:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     table, ema = CSVLogger(folder, name="logs", flush_logs_every_n_steps=1), Ema(config.ema)
-    callbacks = [ema, StopOnTime(), Checkpoints(folder, config, ema, pipeline), StopOnSignal(), *further]
+    export = averaged_export(folder, ema, pipeline)
+    checkpoints = Checkpoints(folder, config.checkpoint_every, config.keep, export)
+    callbacks = [ema, StopOnTime(), checkpoints, StopOnSignal(), *further]
     return pl.Trainer(
         default_root_dir=folder,
         max_steps=config.steps,

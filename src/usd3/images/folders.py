@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from usd3._checks import require
 from usd3._device import device_named
@@ -24,15 +24,11 @@ Network = TypeVar("Network", VQGAN, Classifier)
 def save_network(folder: Path | str, network: VQGAN | Classifier, **told: Any) -> None:
     """Write a network and its config.json, which also has what is `told`."""
     kind = next(name for name, known in _KINDS.items() if isinstance(network, known))
-    save_weights(Path(folder), kind, network.config, network.state_dict(), **told)
-
-
-def save_weights(folder: Path, kind: str, config: dict[str, Any], weights: dict[str, Tensor], **told: Any) -> None:
-    """Write the weights first: a folder with a config.json is whole."""
-    with written_whole(folder / _WEIGHTS) as temporary:
-        save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, temporary)
-    content = {"kind": kind, "model": config, **told, "usd3_version": __version__}
-    write_whole(folder / "config.json", json.dumps(content, indent=2) + "\n")
+    weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    with written_whole(Path(folder) / _WEIGHTS) as temporary:  # first: a folder with a config.json is whole
+        save_file(weights, temporary)
+    content = {"kind": kind, "model": network.config, **told, "usd3_version": __version__}
+    write_whole(Path(folder) / "config.json", json.dumps(content, indent=2) + "\n")
 
 
 def load_vqgan(folder: Path | str, device: str | None = None) -> VQGAN:
