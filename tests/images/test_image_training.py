@@ -322,6 +322,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(images, tmp_pat
     ]:
         with pytest.raises(ValueError, match=f"{name} of the images = .*, as those that the run had"):
             train_classifier(classifier_config(), tmp_path / "run", other, resume=True)
+    told = json.loads((tmp_path / "run" / "config.json").read_text())
+    older = {name: value for name, value in told.items() if name not in ("train_images", "test_images")}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(older))
     train_classifier(classifier_config(steps=2), tmp_path / "run", images, resume=True, progress=False)
     with pytest.raises(ValueError, match="steps = 1: expected at least 2, which the run has done"):
         train_classifier(classifier_config(steps=1), tmp_path / "run", images, resume=True)
