@@ -12,8 +12,7 @@ from usd3 import image_evaluation
 from usd3.cli import main
 from usd3.commands import compare
 from usd3.config import DataConfig, ModelConfig
-from usd3.data import Images, ImageSource, write_image_tokens
-from usd3.image_evaluation import spread
+from usd3.data import Images, ImageSource, spread, write_image_tokens
 from usd3.images import opening
 from usd3.pipeline import Pipeline, PipelineConfig
 

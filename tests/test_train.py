@@ -1,6 +1,7 @@
 """The training pieces by themselves; whole runs are in test_experiment.py."""
 
 import math
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,7 @@ from usd3.callbacks import Ema
 from usd3.conditioning import box_given, draw_given, prefix_given, region_given
 from usd3.config import TrainingConfig
 from usd3.data import Dataset, Sequences, scramble
-from usd3.train import SequenceData, Training
+from usd3.train import SequenceData, Training, compiled
 
 
 def rows(count: int = 10) -> Sequences:
@@ -247,3 +248,14 @@ def test_a_loss_that_is_no_number_is_noticed():
     module._recent = [torch.tensor([math.nan, 1.0])]
     with pytest.raises(ArithmeticError, match="the loss is nan at step 0"):
         module.log_recent()
+
+
+def test_compiling_does_not_advise_less_exact_products(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, mode: function)
+    advice = "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled. Consider it"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(torch.sin)
+        warnings.warn(advice, stacklevel=1)
+        with pytest.raises(UserWarning, match="another"):
+            warnings.warn("another", stacklevel=1)

@@ -3,6 +3,7 @@
 import re
 import warnings
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,19 @@ from torch import Tensor
 from usd3._files import remove_unfinished, written_whole
 from usd3._processes import is_main
 from usd3.callbacks import Ema
-from usd3.config import TrainingConfig
 from usd3.pipeline import PipelineConfig, save_pretrained
 
-__all__ = ["AtomicCheckpointIO", "Checkpoints", "find_checkpoints", "newest_whole", "require_whole"]
+__all__ = [
+    "AtomicCheckpointIO",
+    "Checkpoints",
+    "averaged_export",
+    "find_checkpoints",
+    "newest_whole",
+    "require_whole",
+    "step_of",
+]
+
+Export = Callable[[pl.Trainer, Any], None]
 
 _NAME = re.compile(r"step-(\d+)\.ckpt")
 
@@ -57,6 +67,11 @@ def find_checkpoints(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found, reverse=True)]
 
 
+def step_of(checkpoint: Path) -> int:
+    """How many steps were done when it was written."""
+    return int(checkpoint.stem.removeprefix("step-"))
+
+
 def newest_whole(folder: Path) -> Path | None:
     """The newest checkpoint that is whole; None where there was none yet. Damaged ones are set aside."""
     found = find_checkpoints(folder)
@@ -75,10 +90,10 @@ def newest_whole(folder: Path) -> Path | None:
 
 
 class Checkpoints(pl.Callback):
-    """Save every `checkpoint_every` steps and at the end, keep the newest; beside them the averaged model, to use."""
+    """Save every so many steps and at the end, keep the newest; `export` writes beside them the model, to use."""
 
-    def __init__(self, folder: Path, config: TrainingConfig, ema: Ema, pipeline: PipelineConfig):
-        self.folder, self.config, self.ema, self.pipeline = folder, config, ema, pipeline
+    def __init__(self, folder: Path, every: int, keep: int, export: Export):
+        self.folder, self.every, self.keep, self.export = folder, every, keep, export
         self._saved = -1
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -91,8 +106,8 @@ class Checkpoints(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save where a step is done whose number is a multiple of `checkpoint_every`."""
-        if trainer.global_step % self.config.checkpoint_every == 0:
+        """Save where a step is done whose number is a multiple of `every`."""
+        if trainer.global_step % self.every == 0:
             self.save(trainer, module)
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -109,15 +124,20 @@ class Checkpoints(pl.Callback):
         trainer.save_checkpoint(self.folder / "checkpoints" / f"step-{step:08d}.ckpt")
         self._saved = step
         if trainer.is_global_zero:
-            for old in find_checkpoints(self.folder / "checkpoints")[self.config.keep :]:
+            for old in find_checkpoints(self.folder / "checkpoints")[self.keep :]:
                 old.unlink()
 
-    def export(self, trainer: pl.Trainer, module: Any) -> None:
-        """Write the averaged model."""
-        weights = self.ema.state(trainer, module)
+
+def averaged_export(folder: Path, ema: Ema, pipeline: PipelineConfig) -> Export:
+    """Write the averaged model into a folder."""
+
+    def export(trainer: pl.Trainer, module: Any) -> None:
+        weights = ema.state(trainer, module)
         if trainer.is_global_zero:
-            told = replace(self.pipeline, steps=trainer.global_step, minutes=module.clock.minutes)
-            save_pretrained(self.folder, told, _unprefixed(weights))
+            told = replace(pipeline, steps=trainer.global_step, minutes=module.clock.minutes)
+            save_pretrained(folder, told, _unprefixed(weights))
+
+    return export
 
 
 def _unprefixed(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""The command line: `usd3 train | sample | evaluate | compare | info | bench | classifier | vqgan`."""
+"""The command line: `usd3 COMMAND`, with the commands of `COMMANDS`."""
 
 import os
 import re
@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import yaml  # type: ignore[import-untyped]
 from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser  # type: ignore[attr-defined]
 
 from usd3._version import __version__
@@ -154,13 +155,13 @@ def _run(name: str, arguments: list[str]) -> None:
         parser.add_argument("--config", action=ActionConfigFile, help="a YAML file of options, as a run has it")
     parser.add_class_arguments(command.options)
     if command.recipe is not None:
-        _run_on_recipes(command, parser, words, options)
+        _run_on_recipes(name, parser, words, options)
         return
     most = 0 if command.subject is None else 1
     if len(words) > most:
         raise ValueError(f"{words[most]!r} is one word too many: expected {command.words or 'options alone'}")
     resumed = _value(options, "--resume") if command.resumes else None
-    options = ["--config", str(_resumed(resumed)), *options] if resumed else options
+    options = ["--config", str(_resumed(name, resumed)), *options] if resumed else options
     made = _made(parser, [*(f"--{command.subject}={word}" for word in words), *options], command.options)
     missing = {"model": "the folder of a run or of a saved model", "vqgan": "the folder of a trained VQGAN"}
     if command.subject in missing and not getattr(made, command.subject):
@@ -168,11 +169,12 @@ def _run(name: str, arguments: list[str]) -> None:
     command.run(made)
 
 
-def _run_on_recipes(command: Command, parser: ArgumentParser, words: list[str], options: list[str]) -> None:
+def _run_on_recipes(name: str, parser: ArgumentParser, words: list[str], options: list[str]) -> None:
     """Run a command whose words are recipes: one after the other, and then the options."""
+    command = COMMANDS[name]
 
     def read(names: Sequence[str]) -> Any:
-        files = [_resumed(resumed)] if resumed else [find_recipe(name) for name in names]
+        files = [_resumed(name, resumed)] if resumed else [find_recipe(recipe) for recipe in names]
         return _made(parser, [part for file in files for part in ("--config", str(file))] + options, command.options)
 
     resumed = _value(options, "--resume") if command.resumes else None
@@ -199,11 +201,21 @@ def _value(options: list[str], name: str) -> str | None:
     return None
 
 
-def _resumed(folder: str) -> Path:
-    recipe = Path(folder) / "recipe.yaml"
-    if not recipe.is_file():
+def _resumed(name: str, folder: str) -> Path:
+    """The recipe of a run, which must be one of this command: others have other options."""
+    file = Path(folder) / "recipe.yaml"
+    if not file.is_file():
         raise FileNotFoundError(f"resume = {folder}: expected the folder of a run, with its recipe.yaml")
-    return recipe
+    found = yaml.safe_load(file.read_text())
+    if isinstance(found, dict) and not _has(COMMANDS[name], found):
+        of = next((f"of `usd3 {other}`" for other in COMMANDS if _has(COMMANDS[other], found)), "of another kind")
+        raise ValueError(f"resume = {folder}, a run {of}: expected one of `usd3 {name}`")
+    return file
+
+
+def _has(command: Command, values: dict[str, Any]) -> bool:
+    """Whether a command that resumes has all these options."""
+    return command.resumes and values.keys() <= {field.name for field in fields(command.options)}
 
 
 def _overview() -> str:

@@ -19,7 +19,7 @@ from usd3._files import write_whole
 from usd3._processes import is_main
 from usd3._random import seed_of
 from usd3.callbacks import Ema, StopOnSignal, StopOnTime
-from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, newest_whole
+from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, averaged_export, newest_whole, step_of
 from usd3.config import Recipe, TrainingConfig
 from usd3.data import Dataset
 from usd3.noise import Marginal
@@ -99,6 +99,10 @@ def fit(
         empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
         require(empty, "run", folder, "a folder that is new or empty")
     start = newest_whole(folder / "checkpoints") if resume else None
+    done = 0 if start is None else step_of(start)
+    require(
+        recipe.training.steps >= done, "training.steps", recipe.training.steps, f"at least the {done} that are done"
+    )
     dataset = recipe.data.load()
     pipeline = pipeline_for(recipe, dataset)
     if main:
@@ -136,7 +140,9 @@ def _require_same(recipe: Recipe, folder: Path) -> None:
 def _trainer(config: TrainingConfig, folder: Path, pipeline: PipelineConfig, further: list[pl.Callback]) -> pl.Trainer:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     table, ema = CSVLogger(folder, name="logs", flush_logs_every_n_steps=1), Ema(config.ema)
-    callbacks = [ema, StopOnTime(), Checkpoints(folder, config, ema, pipeline), StopOnSignal(), *further]
+    export = averaged_export(folder, ema, pipeline)
+    checkpoints = Checkpoints(folder, config.checkpoint_every, config.keep, export)
+    callbacks = [ema, StopOnTime(), checkpoints, StopOnSignal(), *further]
     return pl.Trainer(
         default_root_dir=folder,
         max_steps=config.steps,

@@ -20,7 +20,7 @@ from usd3._checks import require
 from usd3._processes import is_main
 from usd3._random import seed_of
 from usd3.comparison import IMAGE_METRICS, describe_images
-from usd3.data import Dataset
+from usd3.data import Dataset, spread
 from usd3.evaluation import Evaluation, EvaluationSettings
 from usd3.images.opening import are_tokens_of, image_size, open_classifier, open_images, open_vqgan
 from usd3.metrics.images import ImageMetrics
@@ -196,13 +196,6 @@ class FreeImages:
             tokens, num_samples=settings.bound_samples, seed=settings.seed, batch_size=settings.batch_size
         )
         return float(nats.sum() / tokens.numel() / math.log(2))
-
-
-def spread(rows: Tensor, most: int | None) -> Tensor:
-    """At most so many rows, evenly spread over all, which may be sorted by class."""
-    if most is None or most >= len(rows):
-        return rows
-    return rows[torch.arange(most) * len(rows) // most]
 
 
 def summaries(scores: Sequence[dict[str, float]]) -> dict[str, Summary]:

@@ -5,6 +5,7 @@ was stopped goes on exactly as if it had not been, and two processes do what one
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -265,6 +266,9 @@ def compiled(function: Callable[..., Any], mode: str = "default") -> Callable[..
     """torch.compile, without one fusion on which torch 2.11 fails for some of our sizes."""
     if hasattr(torch._inductor.config.triton, "mix_order_reduction"):
         torch._inductor.config.triton.mix_order_reduction = False
+    # where we say float32 we mean it
+    unasked = "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled"
+    warnings.filterwarnings("ignore", unasked)
     return torch.compile(function, mode=mode)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from usd3.data import Images, as_bytes, as_floats, load_images, read_image, write_image
+from usd3.data import Images, as_bytes, as_floats, load_images, read_image, spread, write_image
 
 
 def pixels(count: int, side: int = 32, seed: int = 0) -> torch.Tensor:
@@ -240,6 +240,16 @@ def test_a_folder_with_splits_and_classes(tmp_path):
         load_images(tmp_path)
 
 
+@pytest.mark.parametrize(("beside", "named"), [("val/x.png", "val"), ("cat/x.png", "cat"), ("x.png", "loose images")])
+def test_images_beside_the_splits_are_not_dropped(tmp_path, beside, named):
+    for name in ("train/1.png", "train/2.png", "test/1.png", beside):
+        write_image(pixels(1, 8)[0], tmp_path / name)
+    with pytest.raises(ValueError, match=rf"images beside .*train = {named}: expected none but those of test"):
+        load_images(tmp_path)
+    (tmp_path / beside).unlink()
+    assert len(load_images(tmp_path).train) == 2
+
+
 def test_a_plain_folder_is_split_with_equal_images_together(tmp_path):
     images = pixels(10, 8).repeat_interleave(2, 0)
     for i, image in enumerate(images):
@@ -257,7 +267,7 @@ def test_images_of_many_sizes_need_one(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("usd3.data.image_sets._MANY", 2)
     for i, side in enumerate((8, 9, 10)):
         write_image(pixels(1, side)[0], tmp_path / f"{i}.png")
-    with pytest.raises(ValueError, match=r"0.png is 8 x 8 pixels, .*1.png is 9 x 9: give a size"):
+    with pytest.raises(ValueError, match=r"0.png is 8 x 8 pixels, .*1.png is 9 x 9: give a size \(--size\)"):
         load_images(tmp_path)
     assert load_images(tmp_path, size=4).size == (4, 4)
     assert "reading images 3/3" in capsys.readouterr().err
@@ -308,5 +318,12 @@ def test_what_is_accepted_is_said(tmp_path):
 
 
 def test_labels_need_a_class_each():
-    with pytest.raises(ValueError, match=r"train_labels = up to 2: expected 0..1"):
-        Images("x", pixels(2), pixels(1), train_labels=numbered(0, 2), classes=("a", "b"))
+    for least, most in ((0, 2), (-1, 1)):
+        with pytest.raises(ValueError, match=f"train_labels = {least}..{most}: expected 0..1"):
+            Images("x", pixels(2), pixels(1), train_labels=numbered(least, most), classes=("a", "b"))
+
+
+def test_rows_are_spread_over_all():
+    rows = torch.arange(10)
+    assert spread(rows, 4).tolist() == [0, 2, 5, 7]
+    assert all(torch.equal(spread(rows, most), rows) for most in (10, 11, None))

@@ -30,6 +30,7 @@ def test_draws_cover_every_place():
     kinds = {tuple(x.flatten().tolist()) for x in augmented(image, pad=1)[:, 0]}
     assert len(kinds) == 3 * 3 * 2
     assert len({tuple(x.flatten().tolist()) for x in augmented(image, pad=0)[:, 0]}) == 2
+    assert torch.equal(augmented(image, pad=0, flip=False), image)
 
 
 def test_turning_is_rot90():

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,6 +52,49 @@ def test_one_after_the_other_and_on(tmp_path, capsys):
     printed = capsys.readouterr().out
     for words in ("vqgan:", "num_codes 8", "images: 8 x 8 from", "perceptual loss: classifier", "results:"):
         assert words in printed
+
+
+def test_a_run_of_another_command_is_not_resumed(capsys):
+    assert main(["classifier", "--images", "some.npz", "--run", "mine", *SMALL["classifier"]]) == 0
+    (Path("diffusion")).mkdir()
+    Path("diffusion/recipe.yaml").write_text("data: {source: bach}\nseed: 0\n")
+    capsys.readouterr()
+    for command, folder, of in (
+        ("vqgan", "mine", "classifier"),
+        ("train", "mine", "classifier"),
+        ("classifier", "diffusion", "train"),
+    ):
+        assert main([command, "--resume", folder]) == 1
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert f"resume = {folder}, a run of `usd3 {of}`: expected one of `usd3 {command}`" in line
+
+
+@pytest.mark.parametrize("command", ["classifier", "vqgan", "train"])
+@pytest.mark.parametrize("run", [None, "a/b", "mine"])
+def test_an_interruption_before_training_leaves_what_was_there(command, run, capsys, tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "a").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    for module in ("images.fitting.load_images", "config.DataConfig.load"):
+        monkeypatch.setattr(f"usd3.{module}", interrupted)
+    arguments = [command, *([] if command == "train" else ["--images", "some.npz"])]
+    assert main([*arguments, *([] if run is None else ["--run", run])]) == 130
+    assert capsys.readouterr().err.strip() == f"usd3 {command}: interrupted (nothing was begun)"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_interruption_after_the_start_says_how_to_go_on(capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("usd3.images.fitting.ImageTraining.training_step", interrupted)
+    assert main(["classifier", "--images", "some.npz", "--run", "mine", *SMALL["classifier"]]) == 130
+    printed = capsys.readouterr().err.strip().splitlines()[-1]
+    assert printed == "usd3 classifier: interrupted (`usd3 classifier --resume mine` goes on)"
 
 
 @pytest.mark.parametrize(

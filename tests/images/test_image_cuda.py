@@ -7,7 +7,15 @@ import torch
 
 from usd3 import pictures
 from usd3.data import Images
-from usd3.images import ClassifierConfig, VQGANConfig, load_vqgan, save_network, train_classifier, train_vqgan
+from usd3.images import (
+    ClassifierConfig,
+    VQGANConfig,
+    load_classifier,
+    load_vqgan,
+    save_network,
+    train_classifier,
+    train_vqgan,
+)
 from usd3.nets import Classifier
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -69,3 +77,11 @@ def test_a_classifier_trains_in_a_graph_as_without(images, tmp_path):
         train_classifier(config, tmp_path / graph, images, progress=False)
     first, second = (losses(tmp_path / graph, "train/loss") for graph in ("always", "never"))
     assert first == pytest.approx(second, rel=0.05, abs=0.02)
+    first, second = (load_classifier(tmp_path / graph, "cpu").state_dict() for graph in ("always", "never"))
+    averages = [name for name in first if "running_" in name or "num_batches" in name]
+    assert averages
+    for name in averages:  # a step more or less would show
+        if "num_batches" in name:
+            assert first[name] == second[name] == 24
+        else:
+            torch.testing.assert_close(first[name], second[name], rtol=0.05, atol=0.02)

@@ -5,19 +5,22 @@ import json
 
 import pytest
 import torch
+import yaml
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from usd3 import pictures
 from usd3.checkpoints import find_checkpoints
-from usd3.data import Images
+from usd3.data import Images, spread
 from usd3.images import (
     ClassifierConfig,
     VQGANConfig,
     accuracy,
     fitting,
     load_classifier,
+    load_perceptual,
     load_vqgan,
     reconstruction_report,
+    reports,
     save_network,
     train_classifier,
     train_vqgan,
@@ -70,7 +73,7 @@ def log_of(folder):
 
 def test_a_vqgan_learns_and_says_how_well_it_does(images, tmp_path, drawn):
     save_network(tmp_path / "classifier", Classifier(2, 4, 1))
-    config = vqgan_config(steps=100, log_every=10, perceptual=str(tmp_path / "classifier"), gan_start=0.5)
+    config = vqgan_config(steps=50, log_every=5, perceptual=str(tmp_path / "classifier"), gan_start=0.5)
     net = train_vqgan(config, tmp_path / "run", images, progress=False)
     log = log_of(tmp_path / "run")
     assert float(log[-1]["train/l1"]) < 0.5 * float(log[0]["train/l1"])
@@ -84,8 +87,8 @@ def test_a_vqgan_learns_and_says_how_well_it_does(images, tmp_path, drawn):
     each = [10 * torch.log10(255**2 / gap.square().mean()) for gap in gaps]
     assert results["test"]["psnr"] == pytest.approx(torch.stack(each).mean().item(), rel=1e-5)
     ((originals, again, path),) = drawn
-    assert torch.equal(originals, images.test[:16])
-    assert torch.equal(again, decoded[:16])
+    assert torch.equal(originals, spread(images.test, 16))
+    assert torch.equal(again, spread(decoded, 16))
     assert path == tmp_path / "run" / "reconstructions.png"
     assert {"checkpoints", "logs", "recipe.yaml", "model.safetensors"} <= {p.name for p in (tmp_path / "run").iterdir()}
 
@@ -109,30 +112,30 @@ def test_a_classifier_learns_labels_or_rotations(labelled, images, tmp_path):
 
 
 @pytest.mark.parametrize("which", ["ema", "gradient", "classifier"])
-@pytest.mark.parametrize("stop", [3, 7])
-def test_a_resumed_run_reaches_the_same_weights(which, stop, images, tmp_path, monkeypatch):
+def test_a_resumed_run_reaches_the_same_weights(which, images, tmp_path, monkeypatch):
     config = classifier_config() if which == "classifier" else vqgan_config(codebook=which, gan_start=0.4)
     train = train_classifier if which == "classifier" else train_vqgan
     train(config, tmp_path / "whole", images, progress=False)
-    original = fitting.ImageTraining.training_step
-
-    def failing(self, batch, batch_idx):
-        if batch["step"] == stop:
-            raise ZeroDivisionError
-        return original(self, batch, batch_idx)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(fitting.ImageTraining, "training_step", failing)
-        with pytest.raises(ZeroDivisionError):
-            train(config, tmp_path / "parts", images, progress=False)
-    train(config, tmp_path / "parts", images, resume=True, progress=False)
-    first, second = (
-        torch.load(find_checkpoints(tmp_path / run / "checkpoints")[0])["state_dict"] for run in ("whole", "parts")
-    )
-    assert first.keys() == second.keys()
-    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    first = torch.load(find_checkpoints(tmp_path / "whole" / "checkpoints")[0])["state_dict"]
     if which != "classifier":
         assert any(name.startswith("discriminator.") for name in first)
+    original = fitting.ImageTraining.training_step
+    for stop in (3, 7):
+
+        def failing(self, batch, batch_idx, stop=stop):
+            if batch["step"] == stop:
+                raise ZeroDivisionError
+            return original(self, batch, batch_idx)
+
+        parts = tmp_path / f"parts-{stop}"
+        with monkeypatch.context() as patched:
+            patched.setattr(fitting.ImageTraining, "training_step", failing)
+            with pytest.raises(ZeroDivisionError):
+                train(config, parts, images, progress=False)
+        train(config, parts, images, resume=True, progress=False)
+        second = torch.load(find_checkpoints(parts / "checkpoints")[0])["state_dict"]
+        assert first.keys() == second.keys()
+        assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 
 def test_minutes_end_a_run_and_a_stopped_one_is_no_result(images, tmp_path, monkeypatch):
@@ -182,22 +185,53 @@ def test_a_step_waits_for_nothing(codebook, images, tmp_path):
     """Tensors without values: whoever asks for one raises. So a step can be a CUDA graph."""
     save_network(tmp_path, Classifier(2, 4, 1))
     made = training.VQGANTraining(vqgan_config(codebook=codebook, perceptual=str(tmp_path)), images)
-    labelled = training.ClassifierTraining(classifier_config(), images)
-    turning = training.ClassifierTraining(classifier_config(), without_labels(images))
     made._gan_weight, made._judge = torch.ones(()), object()
     with FakeTensorMode(allow_non_fake_inputs=True):
-        pixels, labels = torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.zeros(4, dtype=torch.long)
         made._pair = torch.zeros(8, 3, 8, 8)
-        loss, shown = made._generator_loss({"images": pixels})
+        loss, shown = made._generator_loss({"images": torch.zeros(4, 3, 8, 8, dtype=torch.uint8)})
         loss.backward()
         judged, gap = made._judging_loss({"pair": made._pair})
         judged.backward()
         assert len(shown) + len(gap) == len(made.names)
-        for module, given in ((labelled, labels), (turning, None)):
-            batch = {"images": pixels} if given is None else {"images": pixels, "labels": given}
-            loss, shown = module._batch_loss(batch)
-            loss.backward()
-            assert len(shown) == len(module.names)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_step_of_a_classifier_waits_for_nothing(labelled, images):
+    made = training.ClassifierTraining(classifier_config(), images if labelled else without_labels(images))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        batch = {"images": torch.zeros(4, 3, 8, 8, dtype=torch.uint8)}
+        if labelled:
+            batch["labels"] = torch.zeros(4, dtype=torch.long)
+        loss, shown = made._batch_loss(batch)
+        loss.backward()
+        assert len(shown) == len(made.names)
+
+
+def test_the_loss_of_the_vqgan_is_the_sum_of_its_weighted_parts(images, tmp_path):
+    save_network(tmp_path, Classifier(2, 4, 1))
+    # nothing is moved or mirrored, and codes stay where they are, so that all can be computed again
+    still = {"crop": 0, "flip": False, "codebook": "gradient", "restart_after": None}
+    config = vqgan_config(**still, perceptual=str(tmp_path), perceptual_weight=0.3, gan_weight=0.7, gan_start=0.0)
+    made = training.VQGANTraining(config, images)
+    made.model.codebook.idle.zero_()
+    made._gan_weight, made._weighed = torch.zeros(()), 0.0
+    made._pair, made._judge = torch.zeros(8, 3, 8, 8), lambda _: (None, torch.zeros(2))
+    made._generate = lambda batch: made._generator_loss(batch)
+    shown = made.train_on(images.train[:4], None, 1.0)
+    real = images.train[:4].float() / 127.5 - 1
+    fake, codebook, perplexity = made.model(real)
+    l1, looks = (fake - real).abs().mean(), load_perceptual(str(tmp_path))(fake, real)
+    gan = -made.discriminator(fake).mean()
+    total = l1 + codebook + 0.3 * looks + 0.7 * gan
+    by_hand = torch.stack([total, l1, codebook, looks, gan, perplexity, *torch.zeros(2)])
+    assert torch.allclose(shown, by_hand)
+    assert min(looks, gan.abs()) > 0.01 * l1  # so that a lost part is seen
+    loss, _ = made._generator_loss({"images": images.train[:4]})
+    assert torch.equal(loss, shown[0])
+    wanted = torch.autograd.grad(total, list(made.model.parameters()))
+    found = torch.autograd.grad(loss, list(made.model.parameters()))
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(found, wanted))
+    assert torch.equal(made._pair, torch.cat([real, fake]).detach())
 
 
 def test_the_discriminator_learns_nothing_from_the_step_of_the_vqgan(images):
@@ -212,6 +246,13 @@ def test_the_discriminator_learns_nothing_from_the_step_of_the_vqgan(images):
     real, fake = made.discriminator(made._pair).chunk(2)
     by_hand = 0.5 * ((1 - real).clamp(min=0).mean() + (1 + fake).clamp(min=0).mean())
     assert torch.allclose(made._judging_loss({"pair": made._pair})[0], by_hand)
+
+
+def test_a_report_looks_at_images_from_everywhere(images, monkeypatch):
+    monkeypatch.setattr(reports, "_MOST", 6)
+    some = Images("some", images.train[::10], spread(images.test, 6))
+    net = VQGAN(8, 4, (4, 4), 1)
+    assert reconstruction_report(net, images) == reconstruction_report(net, some)
 
 
 def test_usage():
@@ -271,6 +312,23 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(images, tmp_pat
         train_classifier(classifier_config(), tmp_path / "run", images)
     with pytest.raises(ValueError, match=r"width = 8: expected 4, as in .*start a new run"):
         train_classifier(classifier_config(width=8), tmp_path / "run", images, resume=True)
+    for other, name in [
+        (
+            Images("few", images.train[:50], images.test, images.train_labels[:50], classes=images.classes),
+            "train_images",
+        ),
+        (Images("small", *(x[:, :, :6, :6] for x in (images.train, images.test))), "size"),
+        (Images("none", images.train, images.test), "classes"),
+    ]:
+        with pytest.raises(ValueError, match=f"{name} of the images = .*, as those that the run had"):
+            train_classifier(classifier_config(), tmp_path / "run", other, resume=True)
+    told = json.loads((tmp_path / "run" / "config.json").read_text())
+    older = {name: value for name, value in told.items() if name not in ("train_images", "test_images")}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(older))
+    train_classifier(classifier_config(steps=2), tmp_path / "run", images, resume=True, progress=False)
+    with pytest.raises(ValueError, match="steps = 1: expected at least 2, which the run has done"):
+        train_classifier(classifier_config(steps=1), tmp_path / "run", images, resume=True)
+    assert yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())["steps"] == 2
     with pytest.raises(ValueError, match=r"recipe.yaml = without num_codes: expected the recipe of a VQGANConfig"):
         train_vqgan(vqgan_config(), tmp_path / "run", images, resume=True)
     with pytest.raises(FileNotFoundError, match=r"expected the folder of a run, with its recipe.yaml"):

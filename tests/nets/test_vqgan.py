@@ -133,10 +133,26 @@ def test_codes_without_use_come_back_as_vectors_of_the_batch(kind):
     assert len(book.nearest(z).unique()) > 1
 
 
-def test_a_new_codebook_begins_at_vectors_of_its_first_batch():
-    book, z = Codebook(64, 4), vectors() + 50
+@pytest.mark.parametrize("restart_after", [10**6, None])
+def test_a_code_without_use_keeps_its_place(restart_after):
+    book, z = Codebook(4, 4, decay=0.5, restart_after=restart_after), vectors()
     book(z)
-    assert len(book.nearest(z).unique()) > 8
+    with torch.no_grad():
+        book.codes[1:] = 1e3
+    kept = book.codes[1:].clone()
+    for _ in range(200):  # sizes and sums are 0 by then
+        book(z)
+    assert torch.equal(book.codes[1:], kept)
+    assert torch.allclose(book.codes[0], z.mean(0), atol=1e-5)
+    book(kept[:1])  # used again, it is what it stands for
+    assert torch.allclose(book.codes[1:], kept)
+
+
+def test_a_new_codebook_begins_at_vectors_of_its_first_batch():
+    for restart_after in (100, None):
+        book, z = Codebook(64, 4, restart_after=restart_after), vectors() + 50
+        book(z)
+        assert len(book.nearest(z).unique()) > 8
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,7 +173,7 @@ def test_both_kinds_learn(kind):
     net, x = tiny(codebook=kind, num_codes=16, restart_after=5), some_images(8).float() / 127.5 - 1
     x = x[:, :, ::4, ::2].repeat_interleave(4, 2).repeat_interleave(2, 3)  # patches
     optimizer, losses = torch.optim.Adam(net.parameters(), lr=0.003, betas=(0.0, 0.99)), []
-    for _ in range(60):
+    for _ in range(30):
         out = net(x)
         optimizer.zero_grad()
         ((out.images - x).abs().mean() + out.loss).backward()

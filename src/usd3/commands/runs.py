@@ -1,8 +1,8 @@
-"""What the commands that train a network for images do alike."""
+"""What the commands that train do alike."""
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +11,7 @@ from usd3._checks import require
 from usd3.experiment import new_folder
 from usd3.images import FitConfig
 
-__all__ = ["RunOptions", "trained_in"]
+__all__ = ["RunOptions", "run_folder", "trained_in"]
 
 Config = TypeVar("Config", bound=FitConfig)
 
@@ -32,6 +32,30 @@ class RunOptions:
     progress: bool = True
 
 
+@contextmanager
+def run_folder(command: str, named: str | None, name: str) -> Iterator[Path]:
+    """The folder of a run, `named` or a new one below runs/; inside, an interruption says how to go on.
+
+    Where the run does not begin, the folders that were made for it go again, and no others.
+    """
+    place = Path("runs" if named is None else named)
+    made = [path for path in (place, *place.parents) if not path.exists()]
+    folder = new_folder(place, name) if named is None else place
+    made = made if named is not None else [folder, *made]
+    try:
+        yield folder
+    except BaseException as error:
+        with suppress(OSError):
+            for path in made:
+                path.rmdir()  # if nothing came into it
+        if not isinstance(error, KeyboardInterrupt | SystemExit):  # Lightning turns some signals into an exit
+            raise
+        begun = (folder / "recipe.yaml").is_file()
+        at = [str(error)] if isinstance(error, KeyboardInterrupt) and str(error) else []
+        then = f"`usd3 {command} --resume {folder}` goes on" if begun else "nothing was begun"
+        raise KeyboardInterrupt(f"({'; '.join([*at, then])})") from None
+
+
 def trained_in(options: RunOptions, name: str, kind: type[Config], train: Callable[..., object]) -> Path:
     """Train with the options that are those of `kind`; the folder of the run."""
     values = {field.name: getattr(options, field.name) for field in fields(kind)}
@@ -42,15 +66,6 @@ def trained_in(options: RunOptions, name: str, kind: type[Config], train: Callab
     require(os.path.exists(values["images"]), "images", values["images"], "a file or folder that exists")
     config, resumed = kind(**values), options.resume is not None
     require(not resumed or options.run is None, "run", options.run, "null where resume is given")
-    named = options.resume if resumed else options.run
-    folder = new_folder("runs", name) if named is None else Path(named)
-    try:
+    with run_folder(name, options.resume if resumed else options.run, name) as folder:
         train(config, folder, resume=resumed, progress=options.progress)
-    except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns some signals into an exit
-        raise KeyboardInterrupt(f"{stop}; `usd3 {name} --resume {folder}` goes on") from None
-    except BaseException:
-        with suppress(OSError):
-            folder.rmdir()  # if nothing came into it
-            folder.parent.rmdir()
-        raise
     return folder

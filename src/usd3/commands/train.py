@@ -1,15 +1,15 @@
 """usd3 train: train a model on a recipe."""
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from usd3._checks import require
 from usd3._processes import is_main, rank_and_world
 from usd3.baselines import METHODS
+from usd3.commands.runs import run_folder
 from usd3.config import NETS, Recipe
-from usd3.experiment import fit, new_folder
+from usd3.experiment import fit
 
 __all__ = ["TrainOptions", "train"]
 
@@ -36,29 +36,17 @@ def train(options: TrainOptions, names: list[str]) -> None:
     recipe = options.recipe
     if options.resume is not None:
         require(options.run is None, "run", options.run, "null where resume is given")
-        folder = Path(options.resume)
-    elif not is_main() and _PASSED_ON in os.environ:
-        folder = Path(os.environ[_PASSED_ON])
-    elif options.run is not None:
-        folder = Path(options.run)
-    else:
-        alone = rank_and_world()[1] == 1
-        require(alone, "run", options.run, "the folder of the run, as a launcher started several processes")
-        folder = new_folder("runs", "-".join(Path(name).stem for name in names))
+    named = options.resume or (None if is_main() else os.environ.get(_PASSED_ON)) or options.run
+    alone = named is not None or rank_and_world()[1] == 1
+    require(alone, "run", options.run, "the folder of the run, as a launcher started several processes")
     if recipe.data.path is not None:
         recipe.data.path = os.path.abspath(recipe.data.path)  # found again from any folder
-    os.environ[_PASSED_ON] = str(folder)
-    try:
-        fit(recipe, folder, resume=options.resume is not None, progress=options.progress)
-    except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns some signals into an exit
-        raise KeyboardInterrupt(f"{stop}; `usd3 train --resume {folder}` goes on") from None
-    except BaseException:
-        with suppress(OSError):
-            folder.rmdir()  # if nothing came into it
-            folder.parent.rmdir()
-        raise
-    finally:
-        del os.environ[_PASSED_ON]
+    with run_folder("train", named, "-".join(Path(name).stem for name in names)) as folder:
+        os.environ[_PASSED_ON] = str(folder)
+        try:
+            fit(recipe, folder, resume=options.resume is not None, progress=options.progress)
+        finally:
+            del os.environ[_PASSED_ON]
     if is_main():
         print(f"the trained model is in {folder}")
         ours = recipe.model.net in NETS and recipe.method.name in METHODS

@@ -10,7 +10,7 @@ from usd3.data.dataset import Dataset, ImageSource, Sequences
 from usd3.data.image_files import read_image, write_image
 from usd3.data.image_sets import load_images
 from usd3.data.image_tokens import load_image_tokens, write_image_tokens
-from usd3.data.images import Images, as_bytes, as_floats
+from usd3.data.images import Images, as_bytes, as_floats, spread
 from usd3.data.lakh import load_lakh
 from usd3.data.markov import MarkovChain
 from usd3.data.midi import load_midi, read_midi, write_midi
@@ -33,6 +33,7 @@ __all__ = [
     "read_image",
     "read_midi",
     "scramble",
+    "spread",
     "write_image",
     "write_image_tokens",
     "write_midi",

@@ -40,7 +40,8 @@ def load_images(
     - A folder with CIFAR-10's python batches, or with the folder cifar-10-batches-py. Not all five need be there.
     - A folder of sheets: train_0.webp, train_1.webp, ... and test*.webp (or .png), 32 x 32 tiles row by row, and
       labels.npz with an array for each sheet or one for all, `train`, in the order of the sheets' numbers from 0.
-    - A folder of image files. Those in train/ and test/ are the splits; folders below are classes.
+    - A folder of image files. Those in train/ and test/ are the splits, with none beside them; folders below are
+      classes.
     - An .npz file with `train`, uint8 (N, H, W, 3) or (N, 3, H, W); `test`, `train_labels`, `test_labels` and
       `classes` may be there too.
 
@@ -108,9 +109,12 @@ def _as_images(array: NDArray[Any], name: str) -> Tensor:
 
 
 def _read_folder(folder: Path, size: int | None) -> _Found | None:
-    splits = folder / "train", folder / "test"
-    train = _listed(splits[0] if splits[0].is_dir() else folder)
-    test = _listed(splits[1]) if splits[0].is_dir() and splits[1].is_dir() else {}
+    train, test = _listed(folder), {}
+    if (folder / "train").is_dir():
+        others = {name or "loose images" for name in train.values()} - {"train", "test"}
+        beside = f"images beside {folder / 'train'}"
+        require(not others, beside, ", ".join(sorted(others)), "none but those of test, or no folder named train")
+        train, test = _listed(folder / "train"), _listed(folder / "test")
     if not train:
         return None
     names = {name for files in (train, test) for name in files.values()} - {None}
@@ -162,7 +166,7 @@ def _read_all(files: list[Path], size: int | None) -> Tensor:
             if image.shape != images.shape[1:]:
                 shapes = [f"{height} x {width}" for _, height, width in (images.shape[1:], image.shape)]
                 seen = f"{first} is {shapes[0]} pixels, {file} is {shapes[1]}"
-                raise ValueError(f"the images differ in size: {seen}: give a size to crop and scale them to")
+                raise ValueError(f"the images differ in size: {seen}: give a size (--size) to crop and scale them to")
             images[i] = image
             if advance is not None:
                 advance(i + 1)

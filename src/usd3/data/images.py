@@ -9,7 +9,7 @@ from torch import Tensor
 
 from usd3._checks import require, require_type
 
-__all__ = ["Images", "Part", "as_bytes", "as_floats", "joined"]
+__all__ = ["Images", "Part", "as_bytes", "as_floats", "joined", "spread"]
 
 
 class Part(NamedTuple):
@@ -52,13 +52,21 @@ class Images:
             require(split.shape[1:] == self.train.shape[1:], f"{name}.shape", tuple(split.shape), "that of train")
             if labels is not None:
                 require(len(labels) == len(split), f"len({name}_labels)", len(labels), f"{len(split)}, one an image")
-                known = int(labels.min()) >= 0 and int(labels.max()) < len(self.classes)
-                require(known, f"{name}_labels", f"up to {int(labels.max())}", f"0..{len(self.classes) - 1}")
+                least, most = int(labels.min()), int(labels.max())
+                known = least >= 0 and most < len(self.classes)
+                require(known, f"{name}_labels", f"{least}..{most}", f"0..{len(self.classes) - 1}")
 
     @property
     def size(self) -> tuple[int, int]:
         """Height and width."""
         return int(self.train.shape[2]), int(self.train.shape[3])
+
+
+def spread(rows: Tensor, most: int | None) -> Tensor:
+    """At most so many rows, evenly spread over all, which may be sorted by class; None: all."""
+    if most is None or most >= len(rows):
+        return rows
+    return rows[torch.arange(most, device=rows.device) * len(rows) // most]
 
 
 def as_floats(images: Tensor) -> Tensor:

@@ -8,14 +8,14 @@ from usd3._checks import as_count
 __all__ = ["augmented", "moved", "turned"]
 
 
-def augmented(images: Tensor, pad: int = 4) -> Tensor:
-    """Move each image (N, 3, H, W) by up to `pad` pixels along both sides, and mirror every second one.
+def augmented(images: Tensor, pad: int = 4, flip: bool = True) -> Tensor:
+    """Move each image (N, 3, H, W) by up to `pad` pixels along both sides; with `flip`, mirror it or not, at random.
 
-    What comes in at the border is a reflection. pad = 0 mirrors only.
+    What comes in at the border is a reflection.
     """
     as_count(pad, "pad", 0, min(images.shape[2:]) - 1)
     down, right = torch.randint(-pad, pad + 1, (2, len(images)), device=images.device)
-    return moved(images, down, right, torch.rand(len(images), device=images.device) < 0.5)
+    return moved(images, down, right, torch.rand(len(images), device=images.device) < (0.5 if flip else 0.0))
 
 
 def moved(images: Tensor, down: Tensor, right: Tensor, mirrored: Tensor) -> Tensor:

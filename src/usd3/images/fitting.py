@@ -1,7 +1,8 @@
 """One run of a network for images: its settings, its steps, its folder.
 
 A step is a function that waits for nothing, so on a GPU it is one CUDA graph; the images are on the device as bytes.
-Every draw of a step is seeded by (seed, step): a run that was stopped goes on as if it had not been.
+Every draw of a step is seeded by (seed, step): a run that was stopped goes on as if it had not been, on a CPU exactly
+so; on a GPU the gradients of convolutions differ in their last bits from run to run.
 """
 
 import json
@@ -25,10 +26,11 @@ from usd3._processes import rank_and_world
 from usd3._random import seed_draws, seed_of
 from usd3.batches import Batches, home_of
 from usd3.callbacks import StopOnSignal, StopOnTime
-from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, newest_whole
+from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, newest_whole, step_of
 from usd3.clock import Clock
 from usd3.config import TrainingConfig
-from usd3.data import Images, Sequences, load_images
+from usd3.data import Images, Sequences, as_floats, load_images
+from usd3.images.augment import augmented
 from usd3.images.folders import save_network
 from usd3.nets import VQGAN, Classifier
 from usd3.progress import TrainingProgress
@@ -52,8 +54,9 @@ class FitConfig:
 
     Args:
         images: CIFAR-10's python batches, a folder of images, a folder of sheets, or an .npz file.
-        size: cut images of a folder to squares and scale them to this side; needed where their sizes differ.
-        crop: move each image by up to so many pixels, at random, besides mirroring every second one.
+        size: cut images to squares and scale them to this side; needed where their sizes differ.
+        crop: move each image by up to so many pixels, at random.
+        flip: mirror each image with probability 1/2.
         steps: length of the run.
         minutes: end the run after so many minutes; null: after `steps`, which is also the most. The learning rate
             falls with the minutes.
@@ -73,6 +76,7 @@ class FitConfig:
     images: str | None = None
     size: int | None = None
     crop: int = 4
+    flip: bool = True
     steps: int = 20_000
     minutes: float | None = None
     batch_size: int = 256
@@ -126,6 +130,8 @@ class ImageTraining(pl.LightningModule):
         require(inside, "crop", config.crop, f"less than the sides of the images, {images.size}")
         self.model, self.config = channels_last(model), config
         self.pixels, self.labels = images.train, images.train_labels
+        counts = {"train_images": len(images.train), "test_images": len(images.test)}
+        self.data: dict[str, Any] = {"size": list(images.size), **counts}
         self.clock = Clock(config.minutes)
         self.latest: dict[str, float] = {}
         self._recent: list[Tensor] = []
@@ -137,8 +143,12 @@ class ImageTraining(pl.LightningModule):
 
     def told(self) -> dict[str, Any]:
         """What config.json says besides the sizes of the network."""
-        size = list(self.pixels.shape[2:])
-        return {"images": self.config.images, "size": size, "steps": self.global_step, "minutes": self.clock.minutes}
+        spent = {"steps": self.global_step, "minutes": self.clock.minutes}
+        return {"images": self.config.images, **self.data, **spent}
+
+    def augmented(self, images: Tensor) -> Tensor:
+        """Bytes moved and mirrored as the configuration says, in -1..1; not compiled: torch 2.11 fails on it."""
+        return as_floats(augmented(images, self.config.crop, self.config.flip))
 
     def optimisers(self) -> list[torch.optim.Optimizer]:
         """All that are stepped; the first is Lightning's too."""
@@ -241,18 +251,6 @@ class ImageTraining(pl.LightningModule):
         self.clock.start(checkpoint["minutes"])
 
 
-class _Checkpoints(Checkpoints):
-    """Checkpoints, and beside them the network, to use."""
-
-    def __init__(self, folder: Path, config: FitConfig):
-        self.folder, self.config = folder, config  # type: ignore[assignment]
-        self._saved = -1
-
-    def export(self, trainer: pl.Trainer, module: Any) -> None:
-        """Write the network."""
-        save_network(self.folder, module.model, **module.told())
-
-
 def fit(
     config: FitConfig,
     folder: Path | str,
@@ -263,7 +261,8 @@ def fit(
 ) -> Images:
     """Train what `make` makes in a folder of its own; with `resume`, go on from its newest whole checkpoint.
 
-    The images are loaded where none are given; they are returned. A run ends after its `steps`, or its `minutes`.
+    The images are loaded where none are given; they are returned. A run that is resumed has the images it had, as far
+    as their number, size and classes tell. A run ends after its `steps`, or its `minutes`.
     Ctrl-C and SIGTERM end it after the current step with a checkpoint, and then raise KeyboardInterrupt.
     """
     folder, world = Path(folder), rank_and_world()[1]
@@ -274,9 +273,13 @@ def fit(
         empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
         require(empty, "run", folder, "a folder that is new or empty")
     start = newest_whole(folder / "checkpoints") if resume else None
+    done = 0 if start is None else step_of(start)
+    require(config.steps >= done, "steps", config.steps, f"at least {done}, which the run has done")
     images = _load(config) if images is None else images
     torch.manual_seed(seed_of(config.seed))
     module = make(images)
+    if start is not None:
+        _require_same_images(module.data, folder)
     write_whole(folder / "recipe.yaml", yaml.safe_dump(asdict(config), sort_keys=False))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning.*")
@@ -309,8 +312,21 @@ def _require_same(config: FitConfig, folder: Path) -> None:
         require(now == kept, name, now, f"{kept}, as in {file}; start a new run to change it")
 
 
+def _require_same_images(data: dict[str, Any], folder: Path) -> None:
+    """Refuse other images than those that config.json tells of; older ones tell less."""
+    before = json.loads((folder / "config.json").read_text())
+    for name, now in data.items():
+        kept = before.get(name, now)
+        require(now == kept, f"{name} of the images", now, f"{kept}, as those that the run had; start a new run")
+
+
 def _trainer(config: FitConfig, folder: Path, further: list[pl.Callback]) -> pl.Trainer:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+
+    def export(trainer: pl.Trainer, module: Any) -> None:
+        save_network(folder, module.model, **module.told())
+
+    checkpoints = Checkpoints(folder, config.checkpoint_every, config.keep, export)
     table = CSVLogger(folder, name="logs", flush_logs_every_n_steps=1)
     return pl.Trainer(
         default_root_dir=folder,
@@ -321,7 +337,7 @@ def _trainer(config: FitConfig, folder: Path, further: list[pl.Callback]) -> pl.
         devices=1,
         benchmark=True,  # all batches have one shape
         logger=[table, TensorBoardLogger(folder, name="logs", version=table.version)],
-        callbacks=[StopOnTime(), _Checkpoints(folder, config), StopOnSignal(), *further],
+        callbacks=[StopOnTime(), checkpoints, StopOnSignal(), *further],
         plugins=[AtomicCheckpointIO()],
         limit_val_batches=0,
         num_sanity_val_steps=0,

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from usd3.data import Images, as_floats
+from usd3.data import Images, as_floats, spread
 from usd3.images.augment import turned
 from usd3.nets import VQGAN, Classifier
 from usd3.progress import counted
@@ -26,8 +26,9 @@ def usage(tokens: Tensor, num_codes: int) -> tuple[float, float]:
 def reconstruction_report(
     vqgan: VQGAN, images: Images, batch_size: int = 256, progress: bool = False
 ) -> dict[str, Any]:
-    """L1 in -1..1, PSNR in dB, share of codes and perplexity on the first images of both splits, 10,000 at most."""
-    splits = {"train": images.train[:_MOST].split(batch_size), "test": images.test[:_MOST].split(batch_size)}
+    """L1 in -1..1, PSNR in dB, share of codes and perplexity on images of both splits, 10,000 of each at most."""
+    both = {"train": images.train, "test": images.test}
+    splits = {name: spread(split, _MOST).split(batch_size) for name, split in both.items()}
     report: dict[str, Any] = {}
     batches = sum(len(parts) for parts in splits.values())
     with counted("measuring", batches) if progress else nullcontext(lambda _: None) as advance:

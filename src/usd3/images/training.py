@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from usd3._checks import as_count, as_number, require
-from usd3.data import Images, as_floats
-from usd3.images.augment import augmented, turned
+from usd3.data import Images, spread
+from usd3.images.augment import turned
 from usd3.images.fitting import FitConfig, ImageTraining, channels_last, fit, write_results
 from usd3.images.folders import about, load_classifier, load_vqgan
 from usd3.images.perceptual import Perceptual, load_perceptual
@@ -34,7 +34,7 @@ class VQGANConfig(FitConfig):
         blocks: residual blocks of a stage.
         codebook: "ema" (codes are moving averages) or "gradient" (codes are weights with a loss of their own).
         commitment: weight of the loss that pulls the encoder towards the codes.
-        restart_after: steps without use after which a code starts anew at a random output of the encoder.
+        restart_after: steps without use after which a code starts anew at a random output of the encoder; null: never.
         perceptual: what images look like: a folder that `usd3 classifier` made, or a file with the weights of
             torchvision's VGG16; null: no perceptual loss.
         lpips: a file with LPIPS' linear weights for that VGG16, unless the same file has them; null: none.
@@ -50,7 +50,7 @@ class VQGANConfig(FitConfig):
     blocks: int = 2
     codebook: Literal["ema", "gradient"] = "ema"
     commitment: float = 0.25
-    restart_after: int = 100
+    restart_after: int | None = 100
     perceptual: str | None = None
     lpips: str | None = None
     perceptual_weight: float = 0.1
@@ -210,7 +210,7 @@ class VQGANTraining(ImageTraining):
     def _generator_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss of the VQGAN and its parts; with a GAN, images and reconstructions go where that finds them."""
         self.discriminator.requires_grad_(False)  # its gradients are none of this step's
-        real = as_floats(augmented(batch["images"], self.config.crop))  # not compiled: torch 2.11 fails on it
+        real = self.augmented(batch["images"])
         fake, loss, parts, perplexity = self._reconstructed(real)
         gan = torch.zeros((), device=real.device)
         if self._judge is not None:
@@ -267,13 +267,9 @@ class ClassifierTraining(ImageTraining):
         require(labelled or height == width, "images", f"{height} x {width}", "square ones where there are no labels")
         num_classes = len(images.classes) if labelled else 4
         super().__init__(Classifier(num_classes, config.width, config.blocks, labelled), config, images)
-        self.classes = images.classes
+        self.data["classes"] = list(images.classes)
         self._loss = self.compiled(self._eager_loss)
         self._whole: WholeStep | None = None
-
-    def told(self) -> dict[str, Any]:
-        """The names of the classes, too."""
-        return {**super().told(), "classes": list(self.classes)}
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW; vectors do not decay."""
@@ -300,9 +296,7 @@ class ClassifierTraining(ImageTraining):
         return self._whole({"images": images} if labels is None else {"images": images, "labels": labels})[1]
 
     def _batch_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        # the reflected positions are not compiled: torch 2.11 fails on them
-        x = as_floats(augmented(batch["images"], self.config.crop))
-        return self._loss(x, batch.get("labels"))  # type: ignore[no-any-return]
+        return self._loss(self.augmented(batch["images"]), batch.get("labels"))  # type: ignore[no-any-return]
 
     def _eager_loss(self, x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         if labels is None:
@@ -329,7 +323,7 @@ def train_vqgan(
 def _picture(vqgan: VQGAN, images: Images, folder: Path) -> None:
     from usd3 import pictures
 
-    some = images.test[:16]
+    some = spread(images.test, 16)
     pictures.reconstruction_grid(some, vqgan.decode_images(vqgan.encode_images(some)), folder / "reconstructions.png")
 
 

@@ -1,5 +1,6 @@
 """A codebook: vectors become the nearest of K codes."""
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -34,8 +35,8 @@ class Codebook(nn.Module):
             and the loss pulls each towards them.
         commitment: weight of the loss that pulls vectors towards their codes.
         decay: of the moving average.
-        restart_after: a code that no vector was nearest to in so many calls becomes a random vector of the batch. A
-            new codebook begins with this.
+        restart_after: a code that no vector was nearest to in so many calls becomes a random vector of the batch;
+            None: never. A new codebook begins with this, also where it never comes again.
     """
 
     codes: Tensor
@@ -50,7 +51,7 @@ class Codebook(nn.Module):
         kind: CodebookKind = "ema",
         commitment: float = 0.25,
         decay: float = 0.99,
-        restart_after: int = 100,
+        restart_after: int | None = 100,
     ):
         super().__init__()
         self.num_codes, self.dim = as_count(num_codes, "num_codes", 2), as_count(dim, "code_dim", 1)
@@ -58,7 +59,7 @@ class Codebook(nn.Module):
         self.kind = kind
         self.commitment = as_number(commitment, "commitment", 0, closed=True)
         self.decay = as_number(decay, "decay", 0, 1)
-        self.restart_after = as_count(restart_after, "restart_after", 1)
+        self.restart_after = math.inf if restart_after is None else as_count(restart_after, "restart_after", 1)
         codes = torch.randn(num_codes, dim) / dim**0.5
         if kind == "ema":
             self.register_buffer("codes", codes)
@@ -66,7 +67,7 @@ class Codebook(nn.Module):
             self.register_buffer("sums", codes.clone())
         else:
             self.codes = nn.Parameter(codes)
-        self.register_buffer("idle", torch.full((num_codes,), float(restart_after)))
+        self.register_buffer("idle", torch.full((num_codes,), float(self.restart_after)))
 
     @torch.no_grad()
     def nearest(self, vectors: Tensor) -> Tensor:
@@ -96,14 +97,16 @@ class Codebook(nn.Module):
     def _learn(self, z: Tensor, chosen: Tensor) -> None:
         """Move the averages, and give codes that nothing used another start."""
         counts = chosen.sum(0)
-        idle = (self.idle + 1).masked_fill(counts > 0, 0.0)
+        used = counts > 0
+        idle = (self.idle + 1).masked_fill(used, 0.0)
         dead = idle >= self.restart_after
         fresh = z[torch.randint(len(z), (self.num_codes,), device=z.device)]
         if self.kind == "ema":
             self.sizes.lerp_(counts, 1 - self.decay).masked_fill_(dead, 1.0)
             sums = self.sums.lerp(chosen.T @ z, 1 - self.decay)
             self.sums.copy_(torch.where(dead[:, None], fresh, sums))
-            self.codes.copy_(self.sums / self.sizes[:, None])
+            # elsewhere sizes and sums shrink alike, at last to 0, and the code is what it was
+            self.codes.copy_(torch.where((used | dead)[:, None], self.sums / self.sizes[:, None], self.codes))
         else:
             self.codes.copy_(torch.where(dead[:, None], fresh, self.codes))
         self.idle.copy_(idle.masked_fill(dead, 0.0))

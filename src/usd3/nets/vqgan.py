@@ -33,7 +33,7 @@ class VQGAN(nn.Module):
         blocks: residual blocks of a stage.
         codebook: "ema" or "gradient", how the codes are learned; see `Codebook`.
         commitment: weight of the loss that pulls the encoder towards the codes.
-        restart_after: steps without use after which a code starts anew.
+        restart_after: steps without use after which a code starts anew; None: never.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class VQGAN(nn.Module):
         blocks: int = 2,
         codebook: CodebookKind = "ema",
         commitment: float = 0.25,
-        restart_after: int = 100,
+        restart_after: int | None = 100,
     ):
         super().__init__()
         require(len(filters) >= 1, "filters", filters, "at least one stage")
