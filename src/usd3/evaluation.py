@@ -37,6 +37,7 @@ __all__ = [
     "ImageSettings",
     "Task",
     "continue_held_out",
+    "draw_runs",
     "evaluate",
     "evaluate_baselines",
     "require_no_images",
@@ -254,18 +255,28 @@ def continue_held_out(
     callback: Callable[[Step], None] | None = None,
 ) -> Tensor:
     """Continue each object from its prefix, `runs` times: (R, N, ...) in the categories of the data."""
+    what = {"tokens": held_out.truth, "given": held_out.given, "pad": held_out.pad}
+    return draw_runs(pipeline, settings, corrector, callback, **what)
+
+
+def draw_runs(
+    pipeline: Pipeline,
+    settings: EvaluationSettings,
+    corrector: Corrector | None = None,
+    callback: Callable[[Step], None] | None = None,
+    **what: Any,
+) -> Tensor:
+    """Draw `runs` times with the settings, (R, N, ...); `what` is said to `Pipeline.sample`."""
     draws = [
         pipeline.sample(
             num_steps=settings.steps,
-            tokens=held_out.truth,
-            given=held_out.given,
-            pad=held_out.pad,
             corrector=corrector,
             temperature=settings.temperature,
             sampler=settings.sampler,
             seed=seed_of(settings.seed, run),
             batch_size=settings.batch_size,
             callback=callback,
+            **what,
         )
         for run in range(settings.runs)
     ]

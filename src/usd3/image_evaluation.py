@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from usd3._checks import require
 from usd3._processes import is_main
-from usd3._random import seed_of
 from usd3.comparison import IMAGE_METRICS, describe_images
 from usd3.data import Dataset, spread
-from usd3.evaluation import Evaluation, EvaluationSettings
+from usd3.evaluation import Evaluation, EvaluationSettings, draw_runs
 from usd3.images.opening import are_tokens_of, image_size, open_classifier, open_images, open_vqgan
 from usd3.metrics.images import ImageMetrics
 from usd3.metrics.summary import Summary, format_table, summarise
@@ -154,21 +152,7 @@ class FreeImages:
 
     def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Tensor:
         """Draw `runs` sets of tokens."""
-        settings = self.settings
-        draws = [
-            self.pipeline.sample(
-                self.num,
-                settings.steps,
-                corrector=corrector,
-                sampler=settings.sampler,
-                temperature=settings.temperature,
-                seed=seed_of(settings.seed, run),
-                batch_size=settings.batch_size,
-                callback=callback,
-            )
-            for run in range(settings.runs)
-        ]
-        return torch.stack(draws)
+        return draw_runs(self.pipeline, self.settings, corrector, callback, num=self.num)
 
     def measure(self, generated: Tensor, settings: EvaluationSettings) -> ImageEvaluation:
         """Compare sets of images (R, N, h, w) with the training images."""
