@@ -20,12 +20,15 @@ VARIANTS = {  # beside every method as its recipe has it
     "sddm-masked": ("sddm", {}, {"net": "masked_transformer"}),
     "sddm-positions": ("sddm", {"positions": 3}, {"net": "masked_transformer"}),
     "sedd-project_only": ("sedd", {"condition": "project_only"}, {}),
+    "usd3-grid": ("usd3", {}, {}),
 }
+SHAPES = {"usd3-grid": (4, 4)}  # all others are sequences
 EVERY = [*METHODS, *VARIANTS]
 SMALL = {"dim": 32, "depth": 1, "heads": 2, "mlp": 64, "time_dim": 16}
 
 
 def parts(name, validate=False):
+    shape = SHAPES.get(name, (16,))
     name, options, model = VARIANTS.get(name, (name, {}, {}))
     own = yaml.safe_load(find_recipe(name).read_text())
     diffusion = DiffusionConfig(**own.get("diffusion", {})).build(5)
@@ -34,21 +37,22 @@ def parts(name, validate=False):
     method = MethodConfig(name, found.get("options", {}) | options).build(diffusion)
     torch.manual_seed(0)
     config = ModelConfig(**{**own.get("model", {}), **SMALL, "dropout": 0.0, **model})
-    net = config.build(diffusion, (16,))
+    net = config.build(diffusion, shape)
     for p in net.parameters():
         torch.nn.init.normal_(p, std=0.2)
     return method, net.cuda()
 
 
-def batch():
-    x_0 = torch.randint(5, (8, 16), generator=torch.Generator().manual_seed(0)).cuda()
-    return x_0, (torch.arange(16, device="cuda") < 4).expand(8, 16)
+def batch(name):
+    shape = (8, *SHAPES.get(name, (16,)))
+    x_0 = torch.randint(5, shape, generator=torch.Generator().manual_seed(0)).cuda()
+    return x_0, (torch.arange(16, device="cuda") < 4).reshape(shape[1:]).expand(shape)
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_loss_does_not_wait_and_is_that_of_the_cpu(name):
     method, net = parts(name)
-    x_0, given = batch()
+    x_0, given = batch(name)
     generator = torch.Generator().manual_seed(1)
     found = method.loss(net, x_0, given=given, generator=generator)  # tables are made
     on_cpu = method.loss(net.cpu(), x_0.cpu(), given=given.cpu(), generator=torch.Generator().manual_seed(1))
@@ -62,7 +66,7 @@ def test_the_loss_does_not_wait_and_is_that_of_the_cpu(name):
 @pytest.mark.parametrize("name", EVERY)
 def test_a_step_is_captured(name):
     method, net = parts(name)
-    x_0, given = batch()
+    x_0, given = batch(name)
 
     def loss(batch):
         out = method.loss(net, batch["tokens"], given=given, stratified=True)
@@ -79,7 +83,7 @@ def test_a_step_is_captured(name):
 @pytest.mark.parametrize("name", EVERY)
 def test_a_replayed_sampler_draws_the_same(name, monkeypatch):
     method, net = parts(name, validate=True)
-    x_0, given = batch()
+    x_0, given = batch(name)
     made = []
 
     class Recorded(Replayed):
@@ -96,7 +100,9 @@ def test_a_replayed_sampler_draws_the_same(name, monkeypatch):
             made.clear()
             generator = torch.Generator("cuda").manual_seed(2)
             masks = {"given": given, "given_tokens": x_0}
-            drawn.append(method.sample(net, (8, 16), 12, generator=generator, sampler=sampler, graph=graph, **masks))
+            drawn.append(
+                method.sample(net, tuple(x_0.shape), 12, generator=generator, sampler=sampler, graph=graph, **masks)
+            )
         assert torch.equal(*drawn), sampler
         assert any(fn.captured for fn in made), sampler
         assert torch.equal(drawn[0][given], x_0[given])
