@@ -89,6 +89,11 @@ def test_costs_that_are_not_known_are_left_open():
     assert last.split() == ["old", "5", "2", "-", "-", "100", "-"]
 
 
+def test_where_all_are_equal_none_is_best():
+    assert marks(rows(0.2, 0.2, 0.2), "1g_hellinger") == [0, 0, 0]
+    assert marks(rows(0.2, 0.2, 0.3), "1g_hellinger") == [1, 1, 2]
+
+
 def test_the_text_marks_the_best_and_its_columns_stand_below_each_other():
     several = rows(0.3, 0.1, 0.2)
     several[1].metrics["2g_hellinger"] = Summary(0.7, 0.0)

@@ -151,14 +151,14 @@ def require_comparable(runs: Mapping[str, tuple[DataConfig, int]]) -> None:
 def marks(rows: Sequence[Row], metric: str) -> list[int]:
     """1 for the best, 2 for the second best, 0 for the others; equal as printed is equal.
 
-    Nothing is marked where no direction is better, or where only one row has a value; of two, the second is just the
-    other.
+    Nothing is marked where no direction is better, or where all known values are equal; of two, the second is just
+    the other.
     """
     values = [row.mean(metric) for row in rows]
     shown = [float(_digits(value)) if math.isfinite(value) else math.nan for value in values]
     known = [value for value in shown if not math.isnan(value)]
     better = METRICS[metric].better
-    if better is None or len(known) < 2:
+    if better is None or len(set(known)) < 2:
         return [0] * len(rows)
     ordered = sorted(set(known), reverse=better == "higher")[: 1 if len(known) == 2 else 2]
     places = {value: place for place, value in enumerate(ordered, start=1)}
