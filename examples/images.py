@@ -74,7 +74,7 @@ def main() -> int:
             return status
     print(f"\n{time.monotonic() - began:.0f} seconds. Look at:")
     for path in sorted([*Path(out).rglob("*.png"), *Path(out).rglob("*.gif")]):
-        if path.parent.name != "images":
+        if path.parent.parent == out or path.parent == out:  # not every single image
             print(f"  {path}")
     return 0
 

@@ -15,20 +15,22 @@ from usd3.images.opening import image_size, open_vqgan, side_of
 from usd3.pictures import inpainting_grid, with_hole
 
 
-def ends(text: str) -> tuple[int, int]:
+def span(text: str) -> tuple[int, int]:
     """START:STOP as two numbers."""
     start, _, stop = text.partition(":")
+    if not (start.isdecimal() and stop.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text}: expected START:STOP, as in 2:6")
     return int(start), int(stop)
 
 
 def main() -> None:
-    """Encode, fill, decode, draw."""
+    """Read the options and fill the box."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="folder of a run of usd3 train on image tokens")
     parser.add_argument("vqgan", help="folder of the VQGAN that made the tokens")
     parser.add_argument("image", help="the image to fill; its middle square is taken")
-    parser.add_argument("--rows", type=ends, default=(2, 6), help="rows of tokens to fill, START:STOP")
-    parser.add_argument("--columns", type=ends, default=(2, 6), help="columns of tokens to fill, START:STOP")
+    parser.add_argument("--rows", type=span, default=(2, 6), help="rows of tokens to fill, START:STOP")
+    parser.add_argument("--columns", type=span, default=(2, 6), help="columns of tokens to fill, START:STOP")
     parser.add_argument("--num", type=int, default=4, help="how many ways")
     parser.add_argument("--steps", type=int, default=100, help="sampling steps")
     parser.add_argument("--seed", type=int, default=0, help="seed of all draws")
@@ -37,10 +39,19 @@ def main() -> None:
     if Path(options.out).suffix != ".png" or Path(options.out).exists():
         parser.error(f"--out {options.out}: expected a .png file that does not exist")
 
+    try:
+        fill(options)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    print(f"{options.num} ways to fill {options.image} in {options.out}")
+
+
+def fill(options: argparse.Namespace) -> None:
+    """Encode, fill, decode, draw."""
     pipeline = usd3.Pipeline.from_pretrained(options.model)
     config = pipeline.config
     if config.source is None:
-        parser.error(f"{options.model}: expected a model of image tokens")
+        raise ValueError(f"{options.model}: expected a model of image tokens")
     vqgan = open_vqgan(config.source, config.num_classes, options.vqgan, device=str(pipeline.device))
     image = read_image(options.image, side_of(image_size(vqgan, config.shape)))[None]
     tokens = vqgan.encode_images(image)
@@ -49,7 +60,6 @@ def main() -> None:
     filled = pipeline.sample(num_steps=options.steps, tokens=ways, given=given, seed=options.seed)
     known = with_hole(vqgan.decode_images(tokens), given)
     inpainting_grid(image, known, vqgan.decode_images(filled)[None], options.out)
-    print(f"{options.num} ways to fill {options.image} in {options.out}")
 
 
 if __name__ == "__main__":

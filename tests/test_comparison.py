@@ -52,7 +52,8 @@ def found() -> dict:
         ((0.1004, 0.0996, 0.2, 0.2001, 0.3), [1, 1, 2, 2, 0]),  # equal as printed
         ((0.1004, 0.1006, 0.2), [1, 2, 0]),
         ((NAN, 0.2, 0.1, math.inf), [0, 0, 1, 0]),
-        ((0.1, 0.1, 0.1), [1, 1, 1]),
+        ((0.1, 0.1, 0.1), [0, 0, 0]),  # none is better
+        ((0.1, 0.1, 0.2), [1, 1, 2]),
         ((0.1, NAN), [0, 0]),
         ((NAN, NAN), [0, 0]),
         ((0.1,), [0]),
@@ -87,11 +88,6 @@ def test_costs_that_are_not_known_are_left_open():
     assert all(math.isnan(row.costs[key]) for key in ("minutes", "ms_per_step", "seconds_per_object"))
     last = text_table([row]).splitlines()[-1]
     assert last.split() == ["old", "5", "2", "-", "-", "100", "-"]
-
-
-def test_where_all_are_equal_none_is_best():
-    assert marks(rows(0.2, 0.2, 0.2), "1g_hellinger") == [0, 0, 0]
-    assert marks(rows(0.2, 0.2, 0.3), "1g_hellinger") == [1, 1, 2]
 
 
 def test_the_text_marks_the_best_and_its_columns_stand_below_each_other():

@@ -91,6 +91,8 @@ class TrainingProgress(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Move the bar."""
         if self._advance is not None:
+            if trainer.global_step >= trainer.max_steps:
+                module.log_recent()  # the last line shows the end
             notes = [f"{k} {v:.3f}" for k, v in _shown(module.latest).items()]
             if module.config.minutes is None:
                 self._advance(trainer.global_step, "  ".join(notes))

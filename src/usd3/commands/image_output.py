@@ -149,7 +149,7 @@ class ImageOutput:
     def _features(self, images: Tensor) -> Tensor:
         """What makes images near: pixels of small versions of them, or features of the classifier."""
         found = []
-        with progress("looking for neighbours", len(images)) as advance:
+        with progress("looking at images", len(images)) as advance:
             for start in range(0, len(images), _AT_ONCE):
                 part = as_floats(images[start : start + _AT_ONCE].to(self.pipeline.device))
                 if self.classifier is not None:

@@ -55,7 +55,7 @@ def metrics_plot(rows: Sequence[Row], path: Path | str, references: Sequence[Row
     for axes in panels[len(known) :]:
         axes.set_visible(False)
     shown = [name for name in REFERENCES if any(row.label == name for row in references)]
-    _explain(figure, any(any(marks(rows, key)) for key in known), shown)
+    _explain(figure, {mark for key in known for mark in marks(rows, key)}, shown)
     save(figure, path)
 
 
@@ -85,10 +85,10 @@ def _panel(axes: "Axes", rows: Sequence[Row], key: str, references: Sequence[Row
     axes.locator_params(axis="x", nbins=4)
 
 
-def _explain(figure: "Figure", ranked: bool, references: Sequence[str]) -> None:
+def _explain(figure: "Figure", used: set[int], references: Sequence[str]) -> None:
     from matplotlib.lines import Line2D
 
-    dots = {"best": BEST, "second best": SECOND} if ranked else {}
+    dots = {name: colour for mark, name, colour in ((1, "best", BEST), (2, "second best", SECOND)) if mark in used}
     handles = [Line2D([], [], color=colour, marker="o", linestyle="", label=name) for name, colour in dots.items()]
     handles += [Line2D([], [], color=OTHERS, linestyle=REFERENCES[name], label=name) for name in references]
     if handles:
