@@ -232,6 +232,25 @@ def test_the_example_fills_a_box(place, monkeypatch):
             runpy.run_path(script, run_name="__main__")
 
 
+@pytest.mark.filterwarnings("always:images_path")
+def test_neighbours_are_looked_for_among_the_training_images_alone(place, monkeypatch, capsys):
+    near = ["sample", "model", "--num", "2", "--steps", "2", "--neighbours", "1", "--images_path", "pictures"]
+    train, test = (VQGAN.decode_images(tokens(count, seed)) for count, seed in ((20, 1), (6, 2)))
+    for wrong, message in (
+        (Images("few", train[1:], test), "images_path = pictures with 19 and 6: expected 20 training and 6 test"),
+        (Images("other", train.flip(0), test), "images_path = pictures: expected the images of the tokens"),
+    ):
+        monkeypatch.setattr(opening, "load_images", lambda path, size, wrong=wrong: wrong)
+        assert main([*near, "--out", "x"]) == 1
+        assert message in capsys.readouterr().err
+    assert main([*near, "--data_path", "gone.npz"]) == 1
+    Path("tokens.npz").rename("moved.npz")
+    assert main([*near, "--data_path", "moved.npz"]) == 1
+    capsys.readouterr()
+    assert main([*near, "--out", "x"]) == 0
+    assert "warning: images_path = pictures: whether the model learned" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -20,15 +20,20 @@ from usd3._processes import is_main
 from usd3.comparison import IMAGE_METRICS, describe_images
 from usd3.data import Dataset, spread
 from usd3.evaluation import Evaluation, EvaluationSettings, draw_runs
-from usd3.images.opening import are_tokens_of, image_size, open_classifier, open_images, open_vqgan
+from usd3.images.opening import (
+    image_size,
+    open_classifier,
+    open_images,
+    open_vqgan,
+    require_images_of,
+    training_tokens,
+)
 from usd3.metrics.images import ImageMetrics
 from usd3.metrics.summary import Summary, format_table, summarise
 from usd3.pipeline import Pipeline
 from usd3.samplers import Corrector, Step
 
 __all__ = ["FreeImages", "ImageEvaluation", "RealImages", "require_image_settings"]
-
-_PROBED = 64  # images by which we know that the tokens are theirs
 
 
 @dataclass
@@ -75,15 +80,10 @@ class RealImages:
         if source is None:
             raise ValueError(f"data = {dataset.name}: expected image tokens, as `usd3 encode` writes them")
         self.vqgan = open_vqgan(source, dataset.num_classes, chosen.vqgan, f"{options}.vqgan", device)
-        encoded = len(dataset.train) // (2 if source.flips else 1)  # without mirrored ones
-        self.tokens = dataset.decoded(dataset.train.tokens[:encoded].long())
+        self.tokens = training_tokens(dataset)
         size, path = image_size(self.vqgan, dataset.shape), chosen.path or source.images
         images = open_images(source, size, chosen.path, f"{options}.path")
-        counts, expected = (len(images.train), len(images.test)), (encoded, len(dataset.test))
-        wanted = f"{expected[0]} training and {expected[1]} test images, as there are tokens"
-        require(counts == expected, f"{options}.path", f"{path} with {counts[0]} and {counts[1]}", wanted)
-        same = are_tokens_of(self.vqgan, spread(self.tokens, _PROBED), spread(images.train, _PROBED))
-        require(same, f"{options}.path", path, "the images of the tokens; the VQGAN makes other tokens of these")
+        require_images_of(dataset, images, self.vqgan, f"{options}.path", path)
         self.train, self.test = spread(images.train, chosen.reference), images.test
         folder = str(chosen.classifier)
         classifier = open_classifier(folder, size, f"{options}.classifier", device)

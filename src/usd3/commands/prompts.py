@@ -32,7 +32,8 @@ class PromptOptions:
             needed.
         fill: START:STOP, the elements of the prompt to fill; all others are given. Instead of `prefix`. Of objects with
             several dimensions also a box, one START:STOP for each of them: 2:6,0:4 fills rows 2..5 of columns 0..3.
-        data_path: where the data of the prompt "test" are, if not where they were in training.
+        data_path: where the data are, if not where they were in training: for the prompt "test", and to know the
+            training images again.
     """
 
     num: int = 4
