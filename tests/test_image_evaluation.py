@@ -14,6 +14,7 @@ from usd3.commands import compare
 from usd3.config import DataConfig, ModelConfig
 from usd3.data import Images, ImageSource, spread, write_image_tokens
 from usd3.images import opening
+from usd3.images.folders import fingerprint
 from usd3.pipeline import Pipeline, PipelineConfig
 
 K, SIDE = 5, 2
@@ -130,7 +131,7 @@ def test_samples_can_be_kept_and_measured_again(world):
 
 
 def test_few_held_out_images_are_no_scale_and_the_reference_may_be_smaller(world):
-    (world.folder / "classifier" / "results.json").unlink()
+    (world.folder / "classifier" / "results.json").write_text("{}")
     found = evaluated(world, "--images.num", "7", "--images.reference", "5", "--images.inception", "x")
     assert list(found["rows"]) == ["model", "VQGAN reconstruction"]
     assert mean_of(found, "model", "fid") == 7
@@ -138,6 +139,29 @@ def test_few_held_out_images_are_no_scale_and_the_reference_may_be_smaller(world
     assert found["compared_with"]["classifier_accuracy"] is None
     found = evaluated(world, "--images.num", "13")
     assert list(found["rows"]) == ["model"]
+
+
+@pytest.mark.filterwarnings("always:images.classifier")
+@pytest.mark.parametrize(
+    ("results", "perceptual", "message"),
+    [
+        (None, None, "images.classifier = classifier was not trained to its end"),
+        ({"test_accuracy": 0.19, "classes": 10}, "another", "is right on 19.0% of held-out images, near chance"),
+        ({"test_accuracy": 0.5, "classes": 2}, None, "is right on 50.0% of held-out images, near chance"),
+        ({"test_accuracy": 0.8, "classes": 2}, "same", "is the classifier that trained the VQGAN"),
+        ({"test_accuracy": 0.2, "classes": 10}, "another", None),
+    ],
+)
+def test_a_judge_that_says_little_is_told_of(world, capsys, results, perceptual, message):
+    file = world.folder / "classifier" / "results.json"
+    file.unlink() if results is None else file.write_text(json.dumps(results))
+    known = fingerprint("classifier") if perceptual == "same" else perceptual
+    told = {"kind": "vqgan"} | ({} if known is None else {"perceptual_fingerprint": known})
+    (world.folder / "vqgan" / "config.json").write_text(json.dumps(told))
+    evaluated(world, "--baselines", "false")
+    warned = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert len(warned) == (message is not None)
+    assert message is None or message in warned[0]
 
 
 @pytest.mark.parametrize(

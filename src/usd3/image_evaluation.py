@@ -4,12 +4,11 @@ All are compared with the training images, as in the paper. The decoded tokens o
 model of the tokens, an optimistic one: those images are among the ones they are compared with.
 """
 
-import json
 import math
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from usd3._processes import is_main
 from usd3.comparison import IMAGE_METRICS, describe_images
 from usd3.data import Dataset, spread
 from usd3.evaluation import Evaluation, EvaluationSettings, draw_runs
+from usd3.images.folders import about, fingerprint, results, warn_unfinished
 from usd3.images.opening import (
     image_size,
     open_classifier,
@@ -34,6 +34,8 @@ from usd3.pipeline import Pipeline
 from usd3.samplers import Corrector, Step
 
 __all__ = ["FreeImages", "ImageEvaluation", "RealImages", "require_image_settings"]
+
+_GUESSED = 0.75  # of two classes, an accuracy near chance; of more, twice that of guessing
 
 
 @dataclass
@@ -87,6 +89,7 @@ class RealImages:
         self.train, self.test = spread(images.train, chosen.reference), images.test
         folder = str(chosen.classifier)
         classifier = open_classifier(folder, size, f"{options}.classifier", device)
+        _warn_about_judge(folder, chosen.vqgan or source.vqgan, f"{options}.classifier")
         _say("measuring training images")
         self._metrics = ImageMetrics(self.train, classifier, inception=chosen.inception)
         self.about = {
@@ -94,7 +97,7 @@ class RealImages:
             "training_images": len(self.train),
             "vqgan": chosen.vqgan or source.vqgan,
             "classifier": chosen.classifier,
-            "classifier_accuracy": _accuracy(Path(folder)),
+            "classifier_accuracy": (results(folder) or {}).get("test_accuracy"),
             "inception": chosen.inception,
         }
 
@@ -193,10 +196,14 @@ def _say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def _accuracy(folder: Path) -> float | None:
-    """What the classifier's results.json says about its accuracy, if anything."""
-    file = folder / "results.json"
-    if not file.is_file():
-        return None
-    value = json.loads(file.read_text()).get("test_accuracy")
-    return None if value is None else float(value)
+def _warn_about_judge(folder: str, vqgan: str, option: str) -> None:
+    """Warn of a classifier, the value of an option, whose scores mean little."""
+    warn_unfinished(folder, option)
+    found = results(folder) or {}
+    accuracy, classes = found.get("test_accuracy"), found.get("classes")
+    if accuracy is not None and classes is not None and accuracy < min(2 / classes, _GUESSED):
+        warnings.warn(f"{option} = {folder} is right on {accuracy:.1%} of held-out images, near chance", stacklevel=3)
+    trained_by = about(vqgan, "vqgan").get("perceptual_fingerprint")
+    if trained_by is not None and trained_by == fingerprint(folder):
+        favoured = "which favours its images: train another one with `usd3 classifier --seed 1`"
+        warnings.warn(f"{option} = {folder} is the classifier that trained the VQGAN, {favoured}", stacklevel=3)

@@ -11,7 +11,7 @@ from usd3._checks import as_count, require
 from usd3.data import Images, ImageSource, load_images, write_image, write_image_tokens
 from usd3.data.arrays import read_arrays
 from usd3.images import load_vqgan, usage
-from usd3.images.folders import about, fingerprint
+from usd3.images.folders import about, fingerprint, warn_unfinished
 from usd3.nets import VQGAN
 from usd3.pictures import image_grid
 from usd3.progress import progress
@@ -49,6 +49,7 @@ def encode(options: EncodeOptions) -> None:
     free = options.out is not None and Path(options.out).suffix == ".npz" and not Path(options.out).exists()
     require(free, "out", options.out, "an .npz file that does not exist")
     vqgan = load_vqgan(options.vqgan, options.device)
+    warn_unfinished(options.vqgan, "vqgan")
     places = abspath(options.vqgan), abspath(str(options.images))
     source = ImageSource(*places, options.flips, fingerprint(options.vqgan))
     images = _images(options)
