@@ -1,7 +1,9 @@
 """Samples of a model of image tokens, with a VQGAN whose tokens are flat patches of 4 x 4 pixels."""
 
+import json
 import runpy
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -309,6 +311,17 @@ def test_tokens_of_another_vqgan_are_no_prompt(place, capsys):
     save_model("old", "absorbing", ImageSource("vqgan", "pictures", False, "old"))
     assert main(["sample", "old", "--prompt", "test", "--fill", "1:3,0:2", "--out", "x.npz"]) == 1
     assert "prompt = tokens of the VQGAN vqgan (new): expected those of vqgan (old)" in capsys.readouterr().err
+
+
+def test_samples_say_which_vqgan_made_their_tokens_and_can_be_prompts(place):
+    source = ImageSource("vqgan", "pictures", False, "known")
+    save_model("own", "absorbing", source)
+    assert main(["sample", "own", "--num", "2", "--steps", "2", "--out", "x.npz"]) == 0
+    with np.load("x.npz") as found:
+        assert json.loads(str(found["about"])) == {"num_classes": K, **asdict(source)}
+    assert main(["sample", "own", "--prompt", "x.npz", "--fill", "1:3,1:3", "--steps", "2", "--out", "y.npz"]) == 0
+    found = tokens_in("x.npz"), tokens_in("y.npz")
+    assert torch.equal(found[0][:, 0], found[1][:, 0])
 
 
 def test_tokens_alone_need_no_vqgan(place):

@@ -88,6 +88,17 @@ def test_tokens_become_images_again(here, capsys, monkeypatch):
         assert grid.width > 3 * 4
 
 
+def test_tokens_of_another_vqgan_are_not_decoded(capsys):
+    assert main([*ENCODE, "tokens.npz"]) == 0
+    assert main(["decode", "other", *DECODE[2:], "tokens.npz", "--split", "test", "--out", "some"]) == 1
+    error = capsys.readouterr().err
+    assert "vqgan = other: expected the VQGAN that made the tokens" in error
+    assert fingerprint("vqgan") in error
+    assert not Path("some").exists()
+    np.savez("mine.npz", tokens=np.zeros((2, 2, 2), dtype=int), about=np.arange(3))
+    assert main(["decode", "other", *DECODE[2:], "mine.npz", "--out", "some"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -95,7 +106,8 @@ def test_tokens_become_images_again(here, capsys, monkeypatch):
         (["encode", "--images", "images.npz"], "vqgan is missing: expected the folder of a trained VQGAN"),
         (["encode", "nowhere", "--images", "images.npz", "--out", "a.npz"], "a folder that `usd3 vqgan` made"),
         ([*ENCODE, "images.npz"], "out = images.npz: expected an .npz file that does not exist"),
-        ([*ENCODE[:-1]], "out = None: expected an .npz file"),
+        ([*ENCODE[:-1]], "out is missing: expected an .npz file"),
+        ([*DECODE, "bad.npz"], "out is missing: expected a new folder, or a .png file"),
         (["decode", "vqgan", "--out", "some"], "tokens = None: expected an .npy or .npz file of tokens"),
         ([*DECODE, "bad.npz", "--out", "some"], "split = tokens: expected an array of bad.npz: train"),
         ([*DECODE, "bad.npz", "--split", "train", "--out", "some"], "expected categories 0..15"),

@@ -139,7 +139,8 @@ def _read(options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[
         shortest = min(map(len, melodies))
         return Sequences(torch.stack([torch.as_tensor(m[:shortest]).long() for m in melodies]))
     stored = read_arrays(path)
-    arrays = stored if isinstance(stored, dict) else {"tokens": stored}
+    arrays = dict(stored) if isinstance(stored, dict) else {"tokens": stored}
+    arrays.pop("about", None)  # says where image tokens come from
     data = pipeline.config.data
     name = next((key for key in ("tokens", data.test_key) if key in arrays or len(arrays) == 1), "tokens")
     tokens = next(iter(arrays.values())) if len(arrays) == 1 else arrays.get(name)
