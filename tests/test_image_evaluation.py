@@ -131,6 +131,17 @@ def test_samples_can_be_kept_and_measured_again(world):
     assert again["settings"]["images"]["num"] == 4  # as many as there are
 
 
+def test_an_interruption_of_the_measurement_says_where_the_samples_are(world, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Brightness, "__call__", interrupted)
+    assert main(["evaluate", "one", *SMALL, *CHOSEN, "--save_samples", "kept.npz"]) == 130
+    message = "usd3 evaluate: interrupted (the samples are in kept.npz; --samples kept.npz measures them)"
+    assert capsys.readouterr().err.strip().endswith(message)
+    assert np.load("kept.npz")["tokens"].shape == (2, 4, SIDE, SIDE)
+
+
 def test_few_held_out_images_are_no_scale_and_the_reference_may_be_smaller(world):
     (world.folder / "classifier" / "results.json").write_text("{}")
     found = evaluated(world, "--images.num", "7", "--images.reference", "5", "--images.inception", "x")
@@ -178,6 +189,7 @@ def test_a_judge_that_says_little_is_told_of(world, capsys, results, perceptual,
         ([*CHOSEN, "--images.path", "gone"], "images.path = gone: no such file or folder; expected the images"),
         (["--images.classifier", "gone"], "images.classifier = gone: gone/config.json: expected a folder that"),
         (["--images.classifier", "vqgan"], "images.classifier = vqgan: vqgan: kind = vqgan: expected classifier"),
+        ([*CHOSEN, "--data_path", "gone.npz"], "gone.npz: no such file; expected a .npy or .npz file (--data_path"),
         ([*CHOSEN, "--test_key", "a"], "test_key = a: expected null"),
     ],
 )
@@ -235,7 +247,7 @@ def test_a_comparison_has_the_scale_once_and_a_picture_of_the_samples(world, mon
     measured = ["--evaluation." + option[2:] if option.startswith("--") else option for option in SMALL[:-2]]
     command = ["compare", "--methods", "one two", *measured, "--out", "out", "--device", "cpu"]
     assert main(command) == 1
-    assert "images.classifier = None: expected the folder" in capsys.readouterr().err
+    assert "error: evaluation.images.classifier = None: expected the folder" in capsys.readouterr().err
     assert main([*command, "--evaluation.images.classifier", "nowhere"]) == 1
     assert "evaluation.images.classifier = nowhere: nowhere/config.json: expected" in capsys.readouterr().err
     command += CHOSEN_THERE

@@ -268,9 +268,13 @@ def test_neighbours_are_looked_for_among_the_training_images_alone(place, monkey
         (["--vqgan", "vqgan", "--out", "x.npz"], "vqgan = vqgan: expected null, as nothing"),
         (["--classifier", "classifier"], "classifier = classifier: expected null, as nothing"),
         (["--classifier", "nothing", "--neighbours", "1"], "classifier = nothing: nothing/config.json: expected"),
-        (["--prompt", "nothing.png", "--prefix", "8"], "prompt = nothing.png: expected"),
+        (["--prompt", "nothing.png", "--prefix", "8"], "prompt = nothing.png: no such file; expected"),
         (["--prompt", "small.png", "--prefix", "8"], "prompt = small.png of size (4, 4): expected (16, 16)"),
-        (["--prompt", "test"], "fill = None: expected the tokens to fill, as in 2:6,2:6, or `prefix`"),
+        (["--prompt", "test"], "fill = None: expected the tokens to fill, as in 1:3,1:3, or `prefix`"),
+        (
+            ["--prompt", "test", "--prefix", "8", "--data_path", "gone.npz"],
+            "gone.npz: no such file; expected a .npy or .npz file (--data_path PATH says where the data are)",
+        ),
         (["--prompt", "test", "--fill", "0:2,0:9"], "fill = 0:2,0:9: expected 0 <= START < STOP <= 4, not 0:9"),
         (["--prompt", "test", "--fill", "9:20"], "fill = 9:20: expected 0 <= START < STOP <= 16, not 9:20"),
         (["--prompt", "test", "--fill", "0:2,0:2,0:2"], "or 2 of them with commas between"),
@@ -322,6 +326,17 @@ def test_samples_say_which_vqgan_made_their_tokens_and_can_be_prompts(place):
     assert main(["sample", "own", "--prompt", "x.npz", "--fill", "1:3,1:3", "--steps", "2", "--out", "y.npz"]) == 0
     found = tokens_in("x.npz"), tokens_in("y.npz")
     assert torch.equal(found[0][:, 0], found[1][:, 0])
+
+
+def test_an_interruption_says_where_the_samples_are(place, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(image_output, "image_grid", interrupted)
+    for out, message in (("x", f"(the samples are in {Path('x/samples.npz')})"), ("x.png", "")):
+        assert main(["sample", "model", "--num", "2", "--steps", "2", "--out", out]) == 130
+        assert capsys.readouterr().err.strip().endswith(f"usd3 sample: interrupted {message}".strip())
+    assert tokens_in("x/samples.npz").shape == (2, SIDE, SIDE)
 
 
 def test_tokens_alone_need_no_vqgan(place):

@@ -58,14 +58,14 @@ class ImageEvaluation(Evaluation):
         return "\n".join(lines)
 
 
-def require_image_settings(settings: EvaluationSettings) -> None:
+def require_image_settings(settings: EvaluationSettings, options: str = "images") -> None:
     """Refuse settings that say nothing about images drawn from nothing, and want of a network to compare them with."""
     require(settings.prefix in (None, 0), "prefix", settings.prefix, "null or 0: images are drawn from nothing")
     whole = settings.include_prefix
     require(whole, "include_prefix", whole, "true: images are drawn from nothing")
     chosen = settings.images.classifier
     trains = "the folder of a classifier, as `usd3 classifier --images IMAGES --run FOLDER` trains one"
-    require(chosen is not None, "images.classifier", chosen, trains)
+    require(chosen is not None, f"{options}.classifier", chosen, trains)
 
 
 class RealImages:
@@ -77,7 +77,7 @@ class RealImages:
     def __init__(
         self, dataset: Dataset, settings: EvaluationSettings, device: str | None = None, options: str = "images"
     ):
-        require_image_settings(settings)
+        require_image_settings(settings, options)
         chosen, source = settings.images, dataset.source
         if source is None:
             raise ValueError(f"data = {dataset.name}: expected image tokens, as `usd3 encode` writes them")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from usd3._checks import as_count, require
-from usd3.commands.prompts import Prompt, PromptOptions, is_image
+from usd3.commands.prompts import Prompt, PromptOptions, is_image, naming_data_path
 from usd3.data import Images, as_floats, read_image, write_image
 from usd3.images.opening import (
     are_tokens_of,
@@ -99,13 +99,14 @@ class ImageOutput:
         """Refuse images that are not those of the tokens, as far as the file of the tokens is at hand."""
         data, path = self.pipeline.config.data, self.options.images_path or self.source.images
         try:
-            dataset = replace(data, path=self.options.data_path or data.path).load()
+            with naming_data_path():
+                dataset = replace(data, path=self.options.data_path or data.path).load()
             self.source.require_same_vqgan(dataset.source, "data_path")
         except (OSError, ValueError) as error:
             if self.options.data_path is not None:
                 raise
             unknown = "whether the model learned from these images could not be checked"
-            warnings.warn(f"images_path = {path}: {unknown} (--data_path: {error})", stacklevel=2)
+            warnings.warn(f"images_path = {path}: {unknown}: {error}", stacklevel=2)
             return
         require_images_of(dataset, images, self.vqgan, "images_path", path)
 

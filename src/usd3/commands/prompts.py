@@ -1,7 +1,8 @@
 """What `usd3 sample` continues or fills: held-out objects, arrays, MIDI files or images."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from usd3.data import Sequences, read_midi
 from usd3.data.arrays import read_arrays
 from usd3.pipeline import Pipeline
 
-__all__ = ["Prompt", "PromptOptions", "is_image", "read_prompt"]
+__all__ = ["Prompt", "PromptOptions", "is_image", "naming_data_path", "read_prompt"]
 
 
 @dataclass
@@ -59,6 +60,15 @@ def is_image(path: Path) -> bool:
     return path.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp")
 
 
+@contextmanager
+def naming_data_path() -> Iterator[None]:
+    """Say how to name the place of data that are no longer where they were."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error} (--data_path PATH says where the data are)") from None
+
+
 def read_prompt(
     options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[[Path], Tensor] | None = None
 ) -> Prompt:
@@ -96,7 +106,8 @@ def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
     length = shape.numel()
     if options.fill is None:
         chosen = options.prefix is not None or pipeline.config.source is None
-        require(chosen, "fill", None, "the tokens to fill, as in 2:6,2:6, or `prefix`, as the model is about images")
+        middle = ",".join(f"{side // 4}:{side // 4 + max(1, side // 2)}" for side in shape)
+        require(chosen, "fill", None, f"the tokens to fill, as in {middle}, or `prefix`, as the model is about images")
         return prefix_given(length, pipeline.config.prefix if options.prefix is None else options.prefix)
     require(options.prefix is None, "prefix", options.prefix, "null where `fill` is given")
     ranges = [_range(text) for text in options.fill.split(",")]
@@ -122,12 +133,15 @@ def _read(options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[
     path = Path(prompt)
     if prompt == "test":
         data = pipeline.config.data
-        dataset = replace(data, path=options.data_path or data.path).load()
+        with naming_data_path():
+            dataset = replace(data, path=options.data_path or data.path).load()
         if pipeline.config.source is not None:
             pipeline.config.source.require_same_vqgan(dataset.source, "prompt")
         return replace(dataset.test, tokens=dataset.decoded(dataset.test.tokens.long()))
     if not path.is_file():
-        raise FileNotFoundError(f'prompt = {prompt}: expected "test" or an .npy, .npz, MIDI or image file')
+        raise FileNotFoundError(
+            f'prompt = {prompt}: no such file; expected "test" or an .npy, .npz, MIDI or image file'
+        )
     if is_image(path):
         if tokens_of_image is None:
             raise ValueError(f"prompt = {prompt}: expected no image, as the model is not about images")

@@ -122,10 +122,14 @@ def sample(options: SampleOptions) -> None:
     if is_main():
         out = new_folder(options.model, "samples") if options.out is None else Path(options.out)
         _write_arrays(out, x, prompt, pipeline)
-        if images is not None:
-            images.write(out, x, prompt, [_decoded_frame(frame, pipeline) for frame in frames])
-        elif pipeline.config.source is None:
-            _write(options, pipeline, out, x, prompt, frames)
+        try:
+            if images is not None:
+                images.write(out, x, prompt, [_decoded_frame(frame, pipeline) for frame in frames])
+            elif pipeline.config.source is None:
+                _write(options, pipeline, out, x, prompt, frames)
+        except KeyboardInterrupt:
+            kept = "" if out.suffix else f"(the samples are in {out / 'samples.npz'})"
+            raise KeyboardInterrupt(kept) from None
         print(f"{len(x)} {'sample' if len(x) == 1 else 'samples'} in {out}")
 
 
