@@ -423,7 +423,7 @@ def test_nothing_is_overwritten(run, capsys, tmp_path):
     ("arguments", "message"),
     [
         (["--fill", "2:4"], "prompt = None"),
-        (["--prompt", "nothing.npy"], "prompt = nothing.npy: expected"),
+        (["--prompt", "nothing.npy"], "prompt = nothing.npy: no such file; expected"),
         (["--prompt", "test", "--fill", "4"], "fill = 4: expected START:STOP"),
         (["--prompt", "test", "--fill", "4:2"], "fill = 4:2"),
         (["--prompt", "test", "--prefix", "99"], "prefix = 99"),

@@ -154,6 +154,7 @@ def test_the_demo_does_the_whole_job(tmp_path, monkeypatch, capsys):
         assert name in printed or name == "evaluation.json"
 
 
+@pytest.mark.filterwarnings("ignore:images.classifier")  # a tenth of the training is too little for it
 def test_the_example_of_images_goes_the_whole_way(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["images.py", "--runs", str(tmp_path), "--scale", "0.1"])
     with pytest.raises(SystemExit) as stopped:

@@ -14,6 +14,7 @@ from usd3.commands import compare
 from usd3.config import DataConfig, ModelConfig
 from usd3.data import Images, ImageSource, spread, write_image_tokens
 from usd3.images import opening
+from usd3.images.folders import fingerprint
 from usd3.pipeline import Pipeline, PipelineConfig
 
 K, SIDE = 5, 2
@@ -122,6 +123,7 @@ def test_the_bound_is_that_of_the_held_out_tokens(world):
 def test_samples_can_be_kept_and_measured_again(world):
     first = evaluated(world, "--save_samples", "kept.npz")
     kept = np.load("kept.npz")["tokens"]
+    np.savez("kept.npz", tokens=kept, about=np.array("{}"))  # as `usd3 sample` writes it
     assert kept.shape == (2, 4, SIDE, SIDE)
     assert not (kept[0] == kept[1]).all()
     again = evaluated(world, "--samples", "kept.npz", "--images.num", "6")
@@ -129,8 +131,19 @@ def test_samples_can_be_kept_and_measured_again(world):
     assert again["settings"]["images"]["num"] == 4  # as many as there are
 
 
+def test_an_interruption_of_the_measurement_says_where_the_samples_are(world, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Brightness, "__call__", interrupted)
+    assert main(["evaluate", "one", *SMALL, *CHOSEN, "--save_samples", "kept.npz"]) == 130
+    message = "usd3 evaluate: interrupted (the samples are in kept.npz; --samples kept.npz measures them)"
+    assert capsys.readouterr().err.strip().endswith(message)
+    assert np.load("kept.npz")["tokens"].shape == (2, 4, SIDE, SIDE)
+
+
 def test_few_held_out_images_are_no_scale_and_the_reference_may_be_smaller(world):
-    (world.folder / "classifier" / "results.json").unlink()
+    (world.folder / "classifier" / "results.json").write_text("{}")
     found = evaluated(world, "--images.num", "7", "--images.reference", "5", "--images.inception", "x")
     assert list(found["rows"]) == ["model", "VQGAN reconstruction"]
     assert mean_of(found, "model", "fid") == 7
@@ -138,6 +151,29 @@ def test_few_held_out_images_are_no_scale_and_the_reference_may_be_smaller(world
     assert found["compared_with"]["classifier_accuracy"] is None
     found = evaluated(world, "--images.num", "13")
     assert list(found["rows"]) == ["model"]
+
+
+@pytest.mark.filterwarnings("always:images.classifier")
+@pytest.mark.parametrize(
+    ("results", "perceptual", "message"),
+    [
+        (None, None, "images.classifier = classifier was not trained to its end"),
+        ({"test_accuracy": 0.19, "classes": 10}, "another", "is right on 19.0% of held-out images, near chance"),
+        ({"test_accuracy": 0.5, "classes": 2}, None, "is right on 50.0% of held-out images, near chance"),
+        ({"test_accuracy": 0.8, "classes": 2}, "same", "is the classifier that trained the VQGAN"),
+        ({"test_accuracy": 0.2, "classes": 10}, "another", None),
+    ],
+)
+def test_a_judge_that_says_little_is_told_of(world, capsys, results, perceptual, message):
+    file = world.folder / "classifier" / "results.json"
+    file.unlink() if results is None else file.write_text(json.dumps(results))
+    known = fingerprint("classifier") if perceptual == "same" else perceptual
+    told = {"kind": "vqgan"} | ({} if known is None else {"perceptual_fingerprint": known})
+    (world.folder / "vqgan" / "config.json").write_text(json.dumps(told))
+    evaluated(world, "--baselines", "false")
+    warned = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert len(warned) == (message is not None)
+    assert message is None or message in warned[0]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +189,7 @@ def test_few_held_out_images_are_no_scale_and_the_reference_may_be_smaller(world
         ([*CHOSEN, "--images.path", "gone"], "images.path = gone: no such file or folder; expected the images"),
         (["--images.classifier", "gone"], "images.classifier = gone: gone/config.json: expected a folder that"),
         (["--images.classifier", "vqgan"], "images.classifier = vqgan: vqgan: kind = vqgan: expected classifier"),
+        ([*CHOSEN, "--data_path", "gone.npz"], "gone.npz: no such file; expected a .npy or .npz file (--data_path"),
         ([*CHOSEN, "--test_key", "a"], "test_key = a: expected null"),
     ],
 )
@@ -210,7 +247,7 @@ def test_a_comparison_has_the_scale_once_and_a_picture_of_the_samples(world, mon
     measured = ["--evaluation." + option[2:] if option.startswith("--") else option for option in SMALL[:-2]]
     command = ["compare", "--methods", "one two", *measured, "--out", "out", "--device", "cpu"]
     assert main(command) == 1
-    assert "images.classifier = None: expected the folder" in capsys.readouterr().err
+    assert "error: evaluation.images.classifier = None: expected the folder" in capsys.readouterr().err
     assert main([*command, "--evaluation.images.classifier", "nowhere"]) == 1
     assert "evaluation.images.classifier = nowhere: nowhere/config.json: expected" in capsys.readouterr().err
     command += CHOSEN_THERE

@@ -1,7 +1,9 @@
 """Samples of a model of image tokens, with a VQGAN whose tokens are flat patches of 4 x 4 pixels."""
 
+import json
 import runpy
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -232,6 +234,25 @@ def test_the_example_fills_a_box(place, monkeypatch):
             runpy.run_path(script, run_name="__main__")
 
 
+@pytest.mark.filterwarnings("always:images_path")
+def test_neighbours_are_looked_for_among_the_training_images_alone(place, monkeypatch, capsys):
+    near = ["sample", "model", "--num", "2", "--steps", "2", "--neighbours", "1", "--images_path", "pictures"]
+    train, test = (VQGAN.decode_images(tokens(count, seed)) for count, seed in ((20, 1), (6, 2)))
+    for wrong, message in (
+        (Images("few", train[1:], test), "images_path = pictures with 19 and 6: expected 20 training and 6 test"),
+        (Images("other", train.flip(0), test), "images_path = pictures: expected the images of the tokens"),
+    ):
+        monkeypatch.setattr(opening, "load_images", lambda path, size, wrong=wrong: wrong)
+        assert main([*near, "--out", "x"]) == 1
+        assert message in capsys.readouterr().err
+    assert main([*near, "--data_path", "gone.npz"]) == 1
+    Path("tokens.npz").rename("moved.npz")
+    assert main([*near, "--data_path", "moved.npz"]) == 1
+    capsys.readouterr()
+    assert main([*near, "--out", "x"]) == 0
+    assert "warning: images_path = pictures: whether the model learned" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -247,9 +268,13 @@ def test_the_example_fills_a_box(place, monkeypatch):
         (["--vqgan", "vqgan", "--out", "x.npz"], "vqgan = vqgan: expected null, as nothing"),
         (["--classifier", "classifier"], "classifier = classifier: expected null, as nothing"),
         (["--classifier", "nothing", "--neighbours", "1"], "classifier = nothing: nothing/config.json: expected"),
-        (["--prompt", "nothing.png", "--prefix", "8"], "prompt = nothing.png: expected"),
+        (["--prompt", "nothing.png", "--prefix", "8"], "prompt = nothing.png: no such file; expected"),
         (["--prompt", "small.png", "--prefix", "8"], "prompt = small.png of size (4, 4): expected (16, 16)"),
-        (["--prompt", "test"], "fill = None: expected the tokens to fill, as in 2:6,2:6, or `prefix`"),
+        (["--prompt", "test"], "fill = None: expected the tokens to fill, as in 1:3,1:3, or `prefix`"),
+        (
+            ["--prompt", "test", "--prefix", "8", "--data_path", "gone.npz"],
+            "gone.npz: no such file; expected a .npy or .npz file (--data_path PATH says where the data are)",
+        ),
         (["--prompt", "test", "--fill", "0:2,0:9"], "fill = 0:2,0:9: expected 0 <= START < STOP <= 4, not 0:9"),
         (["--prompt", "test", "--fill", "9:20"], "fill = 9:20: expected 0 <= START < STOP <= 16, not 9:20"),
         (["--prompt", "test", "--fill", "0:2,0:2,0:2"], "or 2 of them with commas between"),
@@ -290,6 +315,28 @@ def test_tokens_of_another_vqgan_are_no_prompt(place, capsys):
     save_model("old", "absorbing", ImageSource("vqgan", "pictures", False, "old"))
     assert main(["sample", "old", "--prompt", "test", "--fill", "1:3,0:2", "--out", "x.npz"]) == 1
     assert "prompt = tokens of the VQGAN vqgan (new): expected those of vqgan (old)" in capsys.readouterr().err
+
+
+def test_samples_say_which_vqgan_made_their_tokens_and_can_be_prompts(place):
+    source = ImageSource("vqgan", "pictures", False, "known")
+    save_model("own", "absorbing", source)
+    assert main(["sample", "own", "--num", "2", "--steps", "2", "--out", "x.npz"]) == 0
+    with np.load("x.npz") as found:
+        assert json.loads(str(found["about"])) == {"num_classes": K, **asdict(source)}
+    assert main(["sample", "own", "--prompt", "x.npz", "--fill", "1:3,1:3", "--steps", "2", "--out", "y.npz"]) == 0
+    found = tokens_in("x.npz"), tokens_in("y.npz")
+    assert torch.equal(found[0][:, 0], found[1][:, 0])
+
+
+def test_an_interruption_says_where_the_samples_are(place, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(image_output, "image_grid", interrupted)
+    for out, message in (("x", f"(the samples are in {Path('x/samples.npz')})"), ("x.png", "")):
+        assert main(["sample", "model", "--num", "2", "--steps", "2", "--out", out]) == 130
+        assert capsys.readouterr().err.strip().endswith(f"usd3 sample: interrupted {message}".strip())
+    assert tokens_in("x/samples.npz").shape == (2, SIDE, SIDE)
 
 
 def test_tokens_alone_need_no_vqgan(place):

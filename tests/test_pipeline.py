@@ -175,6 +175,10 @@ def test_broken_folders_are_refused_in_one_line(tmp_path):
         Pipeline.from_pretrained(tmp_path / "nothing")
     for text, message in (
         ("{", "config.json"),
+        (
+            '{"kind": "vqgan", "model": {"num_codes": 8}}',
+            "is a vqgan: expected the folder of a run or of a saved model",
+        ),
         (json.dumps(config | {"surprise": 1}), "surprise"),
         (json.dumps(config | {"model": config["model"] | {"dim": 32}}), "expected the weights of its config"),
     ):

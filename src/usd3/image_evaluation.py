@@ -4,12 +4,11 @@ All are compared with the training images, as in the paper. The decoded tokens o
 model of the tokens, an optimistic one: those images are among the ones they are compared with.
 """
 
-import json
 import math
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,15 @@ from usd3._processes import is_main
 from usd3.comparison import IMAGE_METRICS, describe_images
 from usd3.data import Dataset, spread
 from usd3.evaluation import Evaluation, EvaluationSettings, draw_runs
-from usd3.images.opening import are_tokens_of, image_size, open_classifier, open_images, open_vqgan
+from usd3.images.folders import about, fingerprint, results, warn_unfinished
+from usd3.images.opening import (
+    image_size,
+    open_classifier,
+    open_images,
+    open_vqgan,
+    require_images_of,
+    training_tokens,
+)
 from usd3.metrics.images import ImageMetrics
 from usd3.metrics.summary import Summary, format_table, summarise
 from usd3.pipeline import Pipeline
@@ -28,7 +35,7 @@ from usd3.samplers import Corrector, Step
 
 __all__ = ["FreeImages", "ImageEvaluation", "RealImages", "require_image_settings"]
 
-_PROBED = 64  # images by which we know that the tokens are theirs
+_GUESSED = 0.75  # of two classes, an accuracy near chance; of more, twice that of guessing
 
 
 @dataclass
@@ -51,14 +58,14 @@ class ImageEvaluation(Evaluation):
         return "\n".join(lines)
 
 
-def require_image_settings(settings: EvaluationSettings) -> None:
+def require_image_settings(settings: EvaluationSettings, options: str = "images") -> None:
     """Refuse settings that say nothing about images drawn from nothing, and want of a network to compare them with."""
     require(settings.prefix in (None, 0), "prefix", settings.prefix, "null or 0: images are drawn from nothing")
     whole = settings.include_prefix
     require(whole, "include_prefix", whole, "true: images are drawn from nothing")
     chosen = settings.images.classifier
     trains = "the folder of a classifier, as `usd3 classifier --images IMAGES --run FOLDER` trains one"
-    require(chosen is not None, "images.classifier", chosen, trains)
+    require(chosen is not None, f"{options}.classifier", chosen, trains)
 
 
 class RealImages:
@@ -70,23 +77,19 @@ class RealImages:
     def __init__(
         self, dataset: Dataset, settings: EvaluationSettings, device: str | None = None, options: str = "images"
     ):
-        require_image_settings(settings)
+        require_image_settings(settings, options)
         chosen, source = settings.images, dataset.source
         if source is None:
             raise ValueError(f"data = {dataset.name}: expected image tokens, as `usd3 encode` writes them")
         self.vqgan = open_vqgan(source, dataset.num_classes, chosen.vqgan, f"{options}.vqgan", device)
-        encoded = len(dataset.train) // (2 if source.flips else 1)  # without mirrored ones
-        self.tokens = dataset.decoded(dataset.train.tokens[:encoded].long())
+        self.tokens = training_tokens(dataset)
         size, path = image_size(self.vqgan, dataset.shape), chosen.path or source.images
         images = open_images(source, size, chosen.path, f"{options}.path")
-        counts, expected = (len(images.train), len(images.test)), (encoded, len(dataset.test))
-        wanted = f"{expected[0]} training and {expected[1]} test images, as there are tokens"
-        require(counts == expected, f"{options}.path", f"{path} with {counts[0]} and {counts[1]}", wanted)
-        same = are_tokens_of(self.vqgan, spread(self.tokens, _PROBED), spread(images.train, _PROBED))
-        require(same, f"{options}.path", path, "the images of the tokens; the VQGAN makes other tokens of these")
+        require_images_of(dataset, images, self.vqgan, f"{options}.path", path)
         self.train, self.test = spread(images.train, chosen.reference), images.test
         folder = str(chosen.classifier)
         classifier = open_classifier(folder, size, f"{options}.classifier", device)
+        _warn_about_judge(folder, chosen.vqgan or source.vqgan, f"{options}.classifier")
         _say("measuring training images")
         self._metrics = ImageMetrics(self.train, classifier, inception=chosen.inception)
         self.about = {
@@ -94,7 +97,7 @@ class RealImages:
             "training_images": len(self.train),
             "vqgan": chosen.vqgan or source.vqgan,
             "classifier": chosen.classifier,
-            "classifier_accuracy": _accuracy(Path(folder)),
+            "classifier_accuracy": (results(folder) or {}).get("test_accuracy"),
             "inception": chosen.inception,
         }
 
@@ -193,10 +196,14 @@ def _say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def _accuracy(folder: Path) -> float | None:
-    """What the classifier's results.json says about its accuracy, if anything."""
-    file = folder / "results.json"
-    if not file.is_file():
-        return None
-    value = json.loads(file.read_text()).get("test_accuracy")
-    return None if value is None else float(value)
+def _warn_about_judge(folder: str, vqgan: str, option: str) -> None:
+    """Warn of a classifier, the value of an option, whose scores mean little."""
+    warn_unfinished(folder, option)
+    found = results(folder) or {}
+    accuracy, classes = found.get("test_accuracy"), found.get("classes")
+    if accuracy is not None and classes is not None and accuracy < min(2 / classes, _GUESSED):
+        warnings.warn(f"{option} = {folder} is right on {accuracy:.1%} of held-out images, near chance", stacklevel=3)
+    trained_by = about(vqgan, "vqgan").get("perceptual_fingerprint")
+    if trained_by is not None and trained_by == fingerprint(folder):
+        favoured = "which favours its images: train another one with `usd3 classifier --seed 1`"
+        warnings.warn(f"{option} = {folder} is the classifier that trained the VQGAN, {favoured}", stacklevel=3)

@@ -69,6 +69,19 @@ class PipelineConfig:
         made = {name: kind(**values[name]) for name, kind in parts.items() if values.get(name) is not None}
         return cls(**{**values, **made})
 
+    @classmethod
+    def read(cls, folder: Path) -> "PipelineConfig":
+        """From the config.json of a folder."""
+        file = folder / "config.json"
+        try:
+            values = json.loads(file.read_text())
+            kind = values.get("kind") if isinstance(values, dict) else None  # of networks for images
+            if kind is None:
+                return cls.from_dict(values)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{file}: {error}") from None
+        raise ValueError(f"{folder} is a {kind}: expected the folder of a run or of a saved model")
+
 
 class Pipeline:
     """A network, its method, and the meaning of its categories. Tokens go in and come out as in the data."""
@@ -104,10 +117,7 @@ class Pipeline:
         for name in ("config.json", "model.safetensors"):
             if not (folder / name).is_file():
                 raise FileNotFoundError(f"{folder / name}: expected a folder with config.json and model.safetensors")
-        try:
-            config = PipelineConfig.from_dict(json.loads((folder / "config.json").read_text()))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{folder / 'config.json'}: {error}") from None
+        config = PipelineConfig.read(folder)
         runs = "or trust_code: true, which runs the code of the class"
         known = model is not None or trust_code or config.model.net in NETS
         require(known, "model.net", config.model.net, f"one of {sorted(NETS)}, {runs}")

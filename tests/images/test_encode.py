@@ -1,5 +1,7 @@
 """usd3 encode and usd3 decode, called as a user calls them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -20,6 +22,7 @@ def here(tmp_path, monkeypatch):
     np.savez(tmp_path / "images.npz", train=pixels[:6], test=pixels[6:])
     for name in ("vqgan", "other"):
         save_network(tmp_path / name, VQGAN(16, 4, (4, 4), 1), size=[4, 4])
+    (tmp_path / "vqgan" / "results.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     return torch.from_numpy(pixels).movedim(-1, 1)
 
@@ -52,12 +55,19 @@ def test_mirrored_images_come_after_the_others(here):
 @pytest.mark.filterwarnings("always:images of 4 x 4")
 def test_images_have_the_size_the_vqgan_learned_from(here, capsys):
     save_network("large", load_vqgan("vqgan", "cpu"), size=[8, 8])
+    Path("large/results.json").write_text("{}")
     assert main(["encode", "large", *ENCODE[2:], "a.npz"]) == 0
     assert load_image_tokens("a.npz").shape == (4, 4)
     assert "warning" not in capsys.readouterr().err
     assert main(["encode", "large", *ENCODE[2:], "b.npz", "--size", "4"]) == 0
     assert "warning: images of 4 x 4 pixels, but the VQGAN learned from 8 x 8" in capsys.readouterr().err
     assert load_image_tokens("b.npz").shape == (2, 2)
+
+
+@pytest.mark.filterwarnings("always:vqgan = other")
+def test_an_unfinished_vqgan_is_told_of(capsys):
+    assert main(["encode", "other", *ENCODE[2:], "a.npz"]) == 0
+    assert "usd3: warning: vqgan = other was not trained to its end" in capsys.readouterr().err
 
 
 def test_tokens_become_images_again(here, capsys, monkeypatch):
@@ -78,6 +88,17 @@ def test_tokens_become_images_again(here, capsys, monkeypatch):
         assert grid.width > 3 * 4
 
 
+def test_tokens_of_another_vqgan_are_not_decoded(capsys):
+    assert main([*ENCODE, "tokens.npz"]) == 0
+    assert main(["decode", "other", *DECODE[2:], "tokens.npz", "--split", "test", "--out", "some"]) == 1
+    error = capsys.readouterr().err
+    assert "vqgan = other: expected the VQGAN that made the tokens" in error
+    assert fingerprint("vqgan") in error
+    assert not Path("some").exists()
+    np.savez("mine.npz", tokens=np.zeros((2, 2, 2), dtype=int), about=np.arange(3))
+    assert main(["decode", "other", *DECODE[2:], "mine.npz", "--out", "some"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -85,7 +106,8 @@ def test_tokens_become_images_again(here, capsys, monkeypatch):
         (["encode", "--images", "images.npz"], "vqgan is missing: expected the folder of a trained VQGAN"),
         (["encode", "nowhere", "--images", "images.npz", "--out", "a.npz"], "a folder that `usd3 vqgan` made"),
         ([*ENCODE, "images.npz"], "out = images.npz: expected an .npz file that does not exist"),
-        ([*ENCODE[:-1]], "out = None: expected an .npz file"),
+        ([*ENCODE[:-1]], "out is missing: expected an .npz file"),
+        ([*DECODE, "bad.npz"], "out is missing: expected a new folder, or a .png file"),
         (["decode", "vqgan", "--out", "some"], "tokens = None: expected an .npy or .npz file of tokens"),
         ([*DECODE, "bad.npz", "--out", "some"], "split = tokens: expected an array of bad.npz: train"),
         ([*DECODE, "bad.npz", "--split", "train", "--out", "some"], "expected categories 0..15"),

@@ -27,6 +27,7 @@ from usd3.images import (
     training,
     usage,
 )
+from usd3.images.folders import fingerprint
 from usd3.nets import VQGAN, Classifier
 
 
@@ -80,7 +81,9 @@ def test_a_vqgan_learns_and_says_how_well_it_does(images, tmp_path, drawn):
     assert float(log[3]["train/discriminator"]) == 0 < float(log[-1]["train/discriminator"])
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results == {"perceptual": "classifier", **reconstruction_report(net, images)}
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["perceptual"] == "classifier"
+    told = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert told["perceptual"] == "classifier"
+    assert told["perceptual_fingerprint"] == fingerprint(tmp_path / "classifier")
     decoded = net.decode_images(net.encode_images(images.test))
     gaps = images.test.double() - decoded.double()
     assert results["test"]["l1"] == pytest.approx((gaps.abs() / 127.5).mean().item(), rel=1e-5)

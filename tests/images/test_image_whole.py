@@ -12,6 +12,7 @@ from usd3.config import DataConfig, DiffusionConfig, ModelConfig, Recipe
 from usd3.data import load_image_tokens, load_images
 from usd3.experiment import pipeline_for
 from usd3.images import load_classifier, load_vqgan, save_network
+from usd3.images.fitting import write_results
 from usd3.metrics import image_metrics
 from usd3.nets import VQGAN, Classifier
 from usd3.pipeline import Pipeline
@@ -32,6 +33,8 @@ def here(tmp_path, monkeypatch):
     for name in ("vqgan", "other"):
         save_network(name, VQGAN(16, 4, (4, 4, 4), 1), size=[8, 8])
     save_network("classifier", Classifier(2, 4, 1), size=[8, 8])
+    for name in ("vqgan", "other", "classifier"):  # as if trained to their end
+        write_results(name, {})
     encode = ["encode", "vqgan", "--images", "images.npz", "--out", "tokens.npz", "--flips", "true"]
     assert main([*encode, "--device", "cpu"]) == 0
     data = DataConfig(source="image_tokens", path="tokens.npz", scramble=3)

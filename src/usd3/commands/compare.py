@@ -161,7 +161,7 @@ def _entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], Compa
 def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSettings) -> None:
     """Refuse a method that cannot be built, or not drawn from with these settings."""
     if entry.recipe is None:
-        source = _config(entry.folder(Path())).source
+        source = PipelineConfig.read(entry.folder(Path())).source
         if dataset.source is not None:
             dataset.source.require_same_vqgan(source, f"data of {entry.label}")
         return
@@ -197,15 +197,8 @@ def _about_method(label: str) -> Iterator[None]:
         raise ValueError(f"{label}: {error}") from error
 
 
-def _config(folder: Path) -> PipelineConfig:
-    try:
-        return PipelineConfig.from_dict(json.loads((folder / "config.json").read_text()))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from None
-
-
 def _data(entry: Entry) -> DataConfig:
-    return entry.recipe.data if entry.recipe is not None else _config(entry.folder(Path())).data
+    return entry.recipe.data if entry.recipe is not None else PipelineConfig.read(entry.folder(Path())).data
 
 
 def _shared_prefix(entries: Sequence[Entry], dataset: Dataset, wanted: int | None) -> int:
@@ -220,7 +213,7 @@ def _shared_prefix(entries: Sequence[Entry], dataset: Dataset, wanted: int | Non
         if wanted is not None:
             return wanted
         own = entry.recipe
-        return _config(entry.folder(Path())).prefix if own is None else default_prefix(own.training, length)
+        return PipelineConfig.read(entry.folder(Path())).prefix if own is None else default_prefix(own.training, length)
 
     require_comparable({entry.label: (_data(entry), prefix(entry)) for entry in entries})
     return prefix(entries[0])
@@ -280,7 +273,7 @@ def _is_finished(folder: Path, training: TrainingConfig) -> bool:
     """Whether a run has done its steps, or its minutes are over."""
     if not (folder / "config.json").is_file():
         return False
-    config = _config(folder)
+    config = PipelineConfig.read(folder)
     over = training.minutes is not None and (config.minutes or 0.0) >= training.minutes
     return over or config.steps >= training.steps
 

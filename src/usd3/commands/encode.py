@@ -1,17 +1,20 @@
 """usd3 encode and usd3 decode: images into tokens, and back."""
 
+import json
 import warnings
 from dataclasses import dataclass
 from os.path import abspath
 from pathlib import Path
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from usd3._checks import as_count, require
 from usd3.data import Images, ImageSource, load_images, write_image, write_image_tokens
 from usd3.data.arrays import read_arrays
 from usd3.images import load_vqgan, usage
-from usd3.images.folders import about, fingerprint
+from usd3.images.folders import about, fingerprint, warn_unfinished
 from usd3.nets import VQGAN
 from usd3.pictures import image_grid
 from usd3.progress import progress
@@ -19,6 +22,7 @@ from usd3.progress import progress
 __all__ = ["DecodeOptions", "EncodeOptions", "decode", "encode"]
 
 _AT_ONCE = 2000
+Stored = NDArray[Any] | dict[str, NDArray[Any]]
 _MOST_IN_GRID = 100
 
 
@@ -46,9 +50,12 @@ class EncodeOptions:
 def encode(options: EncodeOptions) -> None:
     """Encode both splits and write the file."""
     require(options.images is not None, "images", None, "the path of the images")
-    free = options.out is not None and Path(options.out).suffix == ".npz" and not Path(options.out).exists()
+    if options.out is None:
+        raise ValueError("out is missing: expected an .npz file that does not exist")
+    free = Path(options.out).suffix == ".npz" and not Path(options.out).exists()
     require(free, "out", options.out, "an .npz file that does not exist")
     vqgan = load_vqgan(options.vqgan, options.device)
+    warn_unfinished(options.vqgan, "vqgan")
     places = abspath(options.vqgan), abspath(str(options.images))
     source = ImageSource(*places, options.flips, fingerprint(options.vqgan))
     images = _images(options)
@@ -106,13 +113,16 @@ class DecodeOptions:
 def decode(options: DecodeOptions) -> None:
     """Decode and write the images."""
     require(options.tokens is not None, "tokens", None, "an .npy or .npz file of tokens")
-    out = Path(options.out or "")
+    if options.out is None:
+        raise ValueError("out is missing: expected a new folder, or a .png file that does not exist")
+    out = Path(options.out)
     is_file = out.suffix == ".png"
-    free = options.out is not None and (is_file or not out.suffix)
-    free = free and (not out.exists() or (out.is_dir() and not any(out.iterdir())))
+    free = (is_file or not out.suffix) and (not out.exists() or (out.is_dir() and not any(out.iterdir())))
     require(free, "out", options.out, "a new folder, or a .png file that does not exist")
-    tokens = _tokens(options)
+    stored = read_arrays(Path(str(options.tokens)))
+    tokens = _tokens(stored, options)
     vqgan = load_vqgan(options.vqgan, options.device)
+    _require_own(stored, options)
     low, high, codes = int(tokens.min()), int(tokens.max()), vqgan.num_codes
     require(low >= 0 and high < codes, "tokens", f"{low}..{high}", f"categories 0..{codes - 1}")
     if is_file:
@@ -134,10 +144,23 @@ def _write_images(vqgan: VQGAN, tokens: torch.Tensor, out: Path) -> None:
                 advance(done)
 
 
-def _tokens(options: DecodeOptions) -> torch.Tensor:
+def _require_own(stored: Stored, options: DecodeOptions) -> None:
+    """Refuse a VQGAN that did not make the tokens, where their file says which one did."""
+    if not isinstance(stored, dict) or "about" not in stored:
+        return
+    try:
+        source = json.loads(str(stored["about"]))
+        known, place = source.get("fingerprint"), source.get("vqgan")
+    except (ValueError, AttributeError):  # an array of the user's own
+        return
+    same = known is None or known == fingerprint(options.vqgan)
+    expected = f"the VQGAN that made the tokens, that of {place} ({known}); this one has other weights"
+    require(same, "vqgan", options.vqgan, expected)
+
+
+def _tokens(stored: Stored, options: DecodeOptions) -> torch.Tensor:
     """The tokens to decode, (N, h, w)."""
     num = None if options.num is None else as_count(options.num, "num", 1)
-    stored = read_arrays(Path(str(options.tokens)))
     if isinstance(stored, dict):
         names = ", ".join(name for name in stored if name != "about")
         require(options.split in stored, "split", options.split, f"an array of {options.tokens}: {names}")

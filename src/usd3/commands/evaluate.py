@@ -13,6 +13,7 @@ from usd3._checks import require
 from usd3._files import write_whole, written_whole
 from usd3._processes import is_main
 from usd3._version import __version__
+from usd3.commands.prompts import naming_data_path
 from usd3.commands.sample import CorrectorOptions
 from usd3.config import DataConfig
 from usd3.data.arrays import read_arrays
@@ -75,7 +76,12 @@ def run_evaluation(options: EvaluateOptions) -> None:
         if options.save_samples is not None and is_main():
             with written_whole(options.save_samples) as file:
                 np.savez_compressed(file, tokens=generated.numpy())
-    found = subject.task.measure(generated, subject.settings)
+    try:
+        found = subject.task.measure(generated, subject.settings)
+    except KeyboardInterrupt:
+        kept = options.save_samples if options.samples is None else None
+        told = "" if kept is None else f"(the samples are in {kept}; --samples {kept} measures them)"
+        raise KeyboardInterrupt(told) from None
     if is_main():
         print(found.heading())
         print(found.as_text())
@@ -100,7 +106,8 @@ class Subject:
         settings = EvaluationSettings(**{name: getattr(options, name) for name in names})
         if pipeline.config.source is not None:
             require_image_settings(settings)  # before anything is read
-        dataset = _data(options, pipeline.config.data).load()
+        with naming_data_path():
+            dataset = _data(options, pipeline.config.data).load()
         kind = Continuations if pipeline.config.source is None else FreeImages
         about = {
             "model": options.model,

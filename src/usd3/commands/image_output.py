@@ -1,16 +1,25 @@
 """What `usd3 sample` does for models of image tokens: a VQGAN makes images of them, which are drawn and compared."""
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from usd3._checks import as_count, require
-from usd3.commands.prompts import Prompt, PromptOptions, is_image
+from usd3.commands.prompts import Prompt, PromptOptions, is_image, naming_data_path
 from usd3.data import Images, as_floats, read_image, write_image
-from usd3.images.opening import are_tokens_of, image_size, open_classifier, open_images, open_vqgan, side_of
+from usd3.images.opening import (
+    are_tokens_of,
+    image_size,
+    open_classifier,
+    open_images,
+    open_vqgan,
+    require_images_of,
+    side_of,
+)
 from usd3.metrics.images import nearest
 from usd3.pictures import animate_images, image_grid, inpainting_grid, neighbour_grid, with_hole
 from usd3.pipeline import Pipeline
@@ -82,7 +91,24 @@ class ImageOutput:
             return None
         found = open_images(self.source, self.size, options.images_path, "images_path")
         require(options.neighbours <= len(found.train), "neighbours", options.neighbours, f"at most {len(found.train)}")
+        if needed:
+            self._require_own(found)
         return found
+
+    def _require_own(self, images: Images) -> None:
+        """Refuse images that are not those of the tokens, as far as the file of the tokens is at hand."""
+        data, path = self.pipeline.config.data, self.options.images_path or self.source.images
+        try:
+            with naming_data_path():
+                dataset = replace(data, path=self.options.data_path or data.path).load()
+            self.source.require_same_vqgan(dataset.source, "data_path")
+        except (OSError, ValueError) as error:
+            if self.options.data_path is not None:
+                raise
+            unknown = "whether the model learned from these images could not be checked"
+            warnings.warn(f"images_path = {path}: {unknown}: {error}", stacklevel=2)
+            return
+        require_images_of(dataset, images, self.vqgan, "images_path", path)
 
     # ---- prompts ------------------------------------------------------------------------------------------------
 

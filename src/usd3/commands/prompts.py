@@ -1,7 +1,8 @@
 """What `usd3 sample` continues or fills: held-out objects, arrays, MIDI files or images."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from usd3.data import Sequences, read_midi
 from usd3.data.arrays import read_arrays
 from usd3.pipeline import Pipeline
 
-__all__ = ["Prompt", "PromptOptions", "is_image", "read_prompt"]
+__all__ = ["Prompt", "PromptOptions", "is_image", "naming_data_path", "read_prompt"]
 
 
 @dataclass
@@ -32,7 +33,8 @@ class PromptOptions:
             needed.
         fill: START:STOP, the elements of the prompt to fill; all others are given. Instead of `prefix`. Of objects with
             several dimensions also a box, one START:STOP for each of them: 2:6,0:4 fills rows 2..5 of columns 0..3.
-        data_path: where the data of the prompt "test" are, if not where they were in training.
+        data_path: where the data are, if not where they were in training: for the prompt "test", and to know the
+            training images again.
     """
 
     num: int = 4
@@ -56,6 +58,15 @@ class Prompt:
 def is_image(path: Path) -> bool:
     """Whether the name is that of an image."""
     return path.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp")
+
+
+@contextmanager
+def naming_data_path() -> Iterator[None]:
+    """Say how to name the place of data that are no longer where they were."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error} (--data_path PATH says where the data are)") from None
 
 
 def read_prompt(
@@ -95,7 +106,8 @@ def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
     length = shape.numel()
     if options.fill is None:
         chosen = options.prefix is not None or pipeline.config.source is None
-        require(chosen, "fill", None, "the tokens to fill, as in 2:6,2:6, or `prefix`, as the model is about images")
+        middle = ",".join(f"{side // 4}:{side // 4 + max(1, side // 2)}" for side in shape)
+        require(chosen, "fill", None, f"the tokens to fill, as in {middle}, or `prefix`, as the model is about images")
         return prefix_given(length, pipeline.config.prefix if options.prefix is None else options.prefix)
     require(options.prefix is None, "prefix", options.prefix, "null where `fill` is given")
     ranges = [_range(text) for text in options.fill.split(",")]
@@ -121,12 +133,15 @@ def _read(options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[
     path = Path(prompt)
     if prompt == "test":
         data = pipeline.config.data
-        dataset = replace(data, path=options.data_path or data.path).load()
+        with naming_data_path():
+            dataset = replace(data, path=options.data_path or data.path).load()
         if pipeline.config.source is not None:
             pipeline.config.source.require_same_vqgan(dataset.source, "prompt")
         return replace(dataset.test, tokens=dataset.decoded(dataset.test.tokens.long()))
     if not path.is_file():
-        raise FileNotFoundError(f'prompt = {prompt}: expected "test" or an .npy, .npz, MIDI or image file')
+        raise FileNotFoundError(
+            f'prompt = {prompt}: no such file; expected "test" or an .npy, .npz, MIDI or image file'
+        )
     if is_image(path):
         if tokens_of_image is None:
             raise ValueError(f"prompt = {prompt}: expected no image, as the model is not about images")
@@ -138,7 +153,8 @@ def _read(options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[
         shortest = min(map(len, melodies))
         return Sequences(torch.stack([torch.as_tensor(m[:shortest]).long() for m in melodies]))
     stored = read_arrays(path)
-    arrays = stored if isinstance(stored, dict) else {"tokens": stored}
+    arrays = dict(stored) if isinstance(stored, dict) else {"tokens": stored}
+    arrays.pop("about", None)  # says where image tokens come from
     data = pipeline.config.data
     name = next((key for key in ("tokens", data.test_key) if key in arrays or len(arrays) == 1), "tokens")
     tokens = next(iter(arrays.values())) if len(arrays) == 1 else arrays.get(name)

@@ -14,6 +14,7 @@ from usd3._processes import is_main
 from usd3.commands.image_output import ImageOptions, ImageOutput
 from usd3.commands.prompts import Prompt, read_prompt
 from usd3.data import write_midi
+from usd3.data.image_tokens import about_tokens
 from usd3.experiment import new_folder
 from usd3.pictures import animate_denoising, piano_roll, token_grid
 from usd3.pipeline import Pipeline
@@ -120,11 +121,15 @@ def sample(options: SampleOptions) -> None:
         )
     if is_main():
         out = new_folder(options.model, "samples") if options.out is None else Path(options.out)
-        _write_arrays(out, x, prompt)
-        if images is not None:
-            images.write(out, x, prompt, [_decoded_frame(frame, pipeline) for frame in frames])
-        elif pipeline.config.source is None:
-            _write(options, pipeline, out, x, prompt, frames)
+        _write_arrays(out, x, prompt, pipeline)
+        try:
+            if images is not None:
+                images.write(out, x, prompt, [_decoded_frame(frame, pipeline) for frame in frames])
+            elif pipeline.config.source is None:
+                _write(options, pipeline, out, x, prompt, frames)
+        except KeyboardInterrupt:
+            kept = "" if out.suffix else f"(the samples are in {out / 'samples.npz'})"
+            raise KeyboardInterrupt(kept) from None
         print(f"{len(x)} {'sample' if len(x) == 1 else 'samples'} in {out}")
 
 
@@ -148,7 +153,7 @@ def _image_output(options: SampleOptions, pipeline: Pipeline) -> ImageOutput | N
     return ImageOutput(options, pipeline) if options.needs_vqgan(Path(options.out or "").suffix) else None
 
 
-def _write_arrays(out: Path, x: Tensor, prompt: Prompt) -> None:
+def _write_arrays(out: Path, x: Tensor, prompt: Prompt, pipeline: Pipeline) -> None:
     if out.suffix not in ("", ".npz"):
         return
     arrays: dict[str, Any] = {"tokens": x.numpy()}
@@ -156,6 +161,8 @@ def _write_arrays(out: Path, x: Tensor, prompt: Prompt) -> None:
         arrays["given"] = prompt.given.reshape(x.shape[1:]).numpy()
     if prompt.pad is not None:
         arrays["pad"] = prompt.pad.numpy()
+    if pipeline.config.source is not None:
+        arrays["about"] = about_tokens(pipeline.config.num_classes, pipeline.config.source)
     with written_whole(out if out.suffix else out / "samples.npz") as file:
         np.savez_compressed(file, **arrays)
 

@@ -164,7 +164,7 @@ def _read_all(files: list[Path], size: int | None) -> Tensor:
                 images = torch.empty(len(files), *image.shape, dtype=torch.uint8)
                 first = file
             if image.shape != images.shape[1:]:
-                shapes = [f"{height} x {width}" for _, height, width in (images.shape[1:], image.shape)]
+                shapes = [f"{width} x {height}" for _, height, width in (images.shape[1:], image.shape)]
                 seen = f"{first} is {shapes[0]} pixels, {file} is {shapes[1]}"
                 raise ValueError(f"the images differ in size: {seen}: give a size (--size) to crop and scale them to")
             images[i] = image

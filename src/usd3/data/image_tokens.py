@@ -4,8 +4,10 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from usd3._checks import as_count, require
@@ -13,17 +15,22 @@ from usd3._files import written_whole
 from usd3.data.arrays import read_arrays, sequences
 from usd3.data.dataset import Dataset, ImageSource, compact
 
-__all__ = ["load_image_tokens", "write_image_tokens"]
+__all__ = ["about_tokens", "load_image_tokens", "write_image_tokens"]
+
+
+def about_tokens(num_classes: int, source: ImageSource) -> NDArray[Any]:
+    """The array `about` of a file of tokens: of which VQGAN and images they are."""
+    return np.array(json.dumps({"num_classes": num_classes, **asdict(source)}))
 
 
 def write_image_tokens(
     path: str | os.PathLike[str], train: Tensor, test: Tensor, num_classes: int, source: ImageSource
 ) -> None:
     """Write the tokens (N, h, w) of both splits, and where images and VQGAN are, into one .npz file."""
-    about = {"num_classes": num_classes, **asdict(source)}
+    about = about_tokens(num_classes, source)
     train, test = (compact(split, num_classes).cpu() for split in (train, test))
     with written_whole(Path(path)) as file:
-        np.savez_compressed(file, about=np.array(json.dumps(about)), train=train.numpy(), test=test.numpy())
+        np.savez_compressed(file, about=about, train=train.numpy(), test=test.numpy())
 
 
 def load_image_tokens(path: str | os.PathLike[str]) -> Dataset:

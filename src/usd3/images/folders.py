@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import warnings
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from usd3._files import write_whole, written_whole
 from usd3._version import __version__
 from usd3.nets import VQGAN, Classifier
 
-__all__ = ["about", "fingerprint", "load_classifier", "load_vqgan", "save_network"]
+__all__ = ["about", "fingerprint", "load_classifier", "load_vqgan", "results", "save_network", "warn_unfinished"]
 
 _KINDS: dict[str, type[nn.Module]] = {"vqgan": VQGAN, "classifier": Classifier}
 _WEIGHTS = "model.safetensors"
@@ -61,6 +62,18 @@ def about(folder: Path | str, kind: str) -> dict[str, Any]:
     seen = found.get("kind", "diffusion model") if isinstance(found, dict) else type(found).__name__
     require(seen == kind, f"{folder}: kind", seen, f"{kind}, a folder that `usd3 {kind}` made")
     return dict(found)
+
+
+def results(folder: Path | str) -> dict[str, Any] | None:
+    """What results.json says, which is written when a network is trained to its end; None before that."""
+    file = Path(folder) / "results.json"
+    return dict(json.loads(file.read_text())) if file.is_file() else None
+
+
+def warn_unfinished(folder: Path | str, option: str) -> None:
+    """Warn of a network, the value of an option, whose training was stopped."""
+    if results(folder) is None:
+        warnings.warn(f"{option} = {folder} was not trained to its end: it has no results.json", stacklevel=3)
 
 
 def _load(folder: Path, network: type[Network], device: str | None) -> Network:

@@ -7,13 +7,23 @@ from pathlib import Path
 from torch import Tensor
 
 from usd3._checks import require
-from usd3.data import Images, ImageSource, load_images
+from usd3.data import Dataset, Images, ImageSource, load_images, spread
 from usd3.images.folders import about, fingerprint, load_classifier, load_vqgan
 from usd3.nets import VQGAN, Classifier
 
-__all__ = ["are_tokens_of", "image_size", "open_classifier", "open_images", "open_vqgan", "side_of"]
+__all__ = [
+    "are_tokens_of",
+    "image_size",
+    "open_classifier",
+    "open_images",
+    "open_vqgan",
+    "require_images_of",
+    "side_of",
+    "training_tokens",
+]
 
 _ALIKE = 0.9  # part of the tokens by which images are known again; rounding on another device changes a few
+_PROBED = 64  # images by which we know that the tokens are theirs
 
 
 def open_vqgan(
@@ -60,6 +70,22 @@ def side_of(size: tuple[int, int]) -> int | None:
 def are_tokens_of(vqgan: VQGAN, tokens: Tensor, images: Tensor) -> bool:
     """Whether the tokens (N, h, w) are those of the images (N, 3, H, W)."""
     return float((vqgan.encode_images(images) == tokens).float().mean()) >= _ALIKE
+
+
+def training_tokens(dataset: Dataset) -> Tensor:
+    """The tokens (N, h, w) of the training images, without those of mirrored ones."""
+    flips = dataset.source is not None and dataset.source.flips
+    return dataset.decoded(dataset.train.tokens[: len(dataset.train) // (2 if flips else 1)].long())
+
+
+def require_images_of(dataset: Dataset, images: Images, vqgan: VQGAN, option: str, path: str) -> None:
+    """Refuse images, the value of an option, that are not those whose tokens the data are."""
+    tokens = training_tokens(dataset)
+    counts, expected = (len(images.train), len(images.test)), (len(tokens), len(dataset.test))
+    wanted = f"{expected[0]} training and {expected[1]} test images, as there are tokens"
+    require(counts == expected, option, f"{path} with {counts[0]} and {counts[1]}", wanted)
+    same = are_tokens_of(vqgan, spread(tokens, _PROBED), spread(images.train, _PROBED))
+    require(same, option, path, "the images of the tokens; the VQGAN makes other tokens of these")
 
 
 def open_classifier(

@@ -12,7 +12,7 @@ from usd3._checks import as_count, as_number, require
 from usd3.data import Images, spread
 from usd3.images.augment import turned
 from usd3.images.fitting import FitConfig, ImageTraining, channels_last, fit, write_results
-from usd3.images.folders import about, load_classifier, load_vqgan
+from usd3.images.folders import about, fingerprint, load_classifier, load_vqgan
 from usd3.images.perceptual import Perceptual, load_perceptual
 from usd3.images.reports import accuracy, reconstruction_report
 from usd3.nets import VQGAN, Classifier, Discriminator
@@ -130,6 +130,9 @@ class VQGANTraining(ImageTraining):
         self.discriminator = channels_last(Discriminator(config.discriminator_width))
         # no part of the module: it is neither trained nor saved
         self._perceptual = (load_perceptual(config.perceptual, config.lpips),)
+        seen_by = config.perceptual if self.perceptual is not None and self.perceptual.kind == "classifier" else None
+        # now, as the folder may change while the VQGAN is trained
+        self._perceptual_told = {} if seen_by is None else {"perceptual_fingerprint": fingerprint(seen_by)}
         self._restored: dict[str, Any] | None = None
         # in parts, so that little is left to compile when the GAN begins
         self._reconstructed = self.compiled(self._eager_reconstructed)
@@ -145,7 +148,8 @@ class VQGANTraining(ImageTraining):
 
     def told(self) -> dict[str, Any]:
         """Which perceptual loss it was, too."""
-        return {**super().told(), "perceptual": "none" if self.perceptual is None else self.perceptual.kind}
+        kind = "none" if self.perceptual is None else self.perceptual.kind
+        return {**super().told(), "perceptual": kind, **self._perceptual_told}
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam for both networks; Lightning knows of the first."""
