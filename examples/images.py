@@ -3,7 +3,7 @@
     python examples/images.py
 
 The images are drawn here: discs, squares and crosses in three colours. It runs the commands that it prints, so each of
-them can be run by hand, and with images of your own. Less than a minute on two CPU cores.
+them can be run by hand, and with images of your own. About a minute on two CPU cores.
 """
 
 import argparse
