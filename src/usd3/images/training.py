@@ -16,6 +16,7 @@ from usd3.images.folders import about, fingerprint, load_classifier, load_vqgan
 from usd3.images.perceptual import Perceptual, load_perceptual
 from usd3.images.reports import accuracy, reconstruction_report
 from usd3.nets import VQGAN, Classifier, Discriminator
+from usd3.pictures import reconstruction_grid
 from usd3.step import Batch, WholeStep
 
 __all__ = ["ClassifierConfig", "VQGANConfig", "train_classifier", "train_vqgan"]
@@ -325,10 +326,8 @@ def train_vqgan(
 
 
 def _picture(vqgan: VQGAN, images: Images, folder: Path) -> None:
-    from usd3 import pictures
-
     some = spread(images.test, 16)
-    pictures.reconstruction_grid(some, vqgan.decode_images(vqgan.encode_images(some)), folder / "reconstructions.png")
+    reconstruction_grid(some, vqgan.decode_images(vqgan.encode_images(some)), folder / "reconstructions.png")
 
 
 def train_classifier(
