@@ -5,7 +5,6 @@ import csv
 import pytest
 import torch
 
-from usd3 import pictures
 from usd3.data import Images
 from usd3.images import (
     ClassifierConfig,
@@ -22,8 +21,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 @pytest.fixture
-def images(monkeypatch):
-    monkeypatch.setattr(pictures, "reconstruction_grid", lambda *_: None, raising=False)
+def images():
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (80, 3, 4, 4), generator=generator).to(torch.uint8)
     pixels = pixels.repeat_interleave(4, 2).repeat_interleave(4, 3)

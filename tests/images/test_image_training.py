@@ -8,7 +8,6 @@ import torch
 import yaml
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from usd3 import pictures
 from usd3.checkpoints import find_checkpoints
 from usd3.data import Images, spread
 from usd3.images import (
@@ -47,7 +46,7 @@ def images():
 def drawn(monkeypatch):
     """What would be drawn."""
     calls = []
-    monkeypatch.setattr(pictures, "reconstruction_grid", lambda *call: calls.append(call), raising=False)
+    monkeypatch.setattr(training, "reconstruction_grid", lambda *call: calls.append(call))
     return calls
 
 
