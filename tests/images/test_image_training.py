@@ -23,10 +23,12 @@ from usd3.images import (
     save_network,
     train_classifier,
     train_vqgan,
-    training,
     usage,
+    vqgan_training,
 )
+from usd3.images.classifier_training import ClassifierTraining
 from usd3.images.folders import fingerprint
+from usd3.images.vqgan_training import VQGANTraining
 from usd3.nets import VQGAN, Classifier
 
 
@@ -46,7 +48,7 @@ def images():
 def drawn(monkeypatch):
     """What would be drawn."""
     calls = []
-    monkeypatch.setattr(training, "reconstruction_grid", lambda *call: calls.append(call))
+    monkeypatch.setattr(vqgan_training, "reconstruction_grid", lambda *call: calls.append(call))
     return calls
 
 
@@ -160,7 +162,7 @@ def test_minutes_end_a_run_and_a_stopped_one_is_no_result(images, tmp_path, monk
 
 def test_the_learning_rate_rises_and_falls_and_the_gan_comes_in_slowly(images, tmp_path, monkeypatch):
     weights = []
-    original = training.VQGANTraining.train_on
+    original = VQGANTraining.train_on
 
     def noting(self, *arguments):
         shown = original(self, *arguments)
@@ -168,8 +170,8 @@ def test_the_learning_rate_rises_and_falls_and_the_gan_comes_in_slowly(images, t
         assert self.optimisers()[0].param_groups[0]["lr"] == self.optimisers()[1].param_groups[0]["lr"]
         return shown
 
-    monkeypatch.setattr(training.VQGANTraining, "train_on", noting)
-    monkeypatch.setattr(training, "_RAMP", 0.2)
+    monkeypatch.setattr(VQGANTraining, "train_on", noting)
+    monkeypatch.setattr(vqgan_training, "_RAMP", 0.2)
     config = vqgan_config(steps=10, log_every=1, lr=1e-3, gan_start=0.5, gan_weight=0.1, precision="bf16")
     train_vqgan(config, tmp_path / "run", images, progress=False)
     assert weights == pytest.approx([0] * 6 + [0.05] + [0.1] * 3)
@@ -186,7 +188,7 @@ def test_the_learning_rate_rises_and_falls_and_the_gan_comes_in_slowly(images, t
 def test_a_step_waits_for_nothing(codebook, images, tmp_path):
     """Tensors without values: whoever asks for one raises. So a step can be a CUDA graph."""
     save_network(tmp_path, Classifier(2, 4, 1))
-    made = training.VQGANTraining(vqgan_config(codebook=codebook, perceptual=str(tmp_path)), images)
+    made = VQGANTraining(vqgan_config(codebook=codebook, perceptual=str(tmp_path)), images)
     made._gan_weight, made._judge = torch.ones(()), object()
     with FakeTensorMode(allow_non_fake_inputs=True):
         made._pair = torch.zeros(8, 3, 8, 8)
@@ -199,7 +201,7 @@ def test_a_step_waits_for_nothing(codebook, images, tmp_path):
 
 @pytest.mark.parametrize("labelled", [True, False])
 def test_a_step_of_a_classifier_waits_for_nothing(labelled, images):
-    made = training.ClassifierTraining(classifier_config(), images if labelled else without_labels(images))
+    made = ClassifierTraining(classifier_config(), images if labelled else without_labels(images))
     with FakeTensorMode(allow_non_fake_inputs=True):
         batch = {"images": torch.zeros(4, 3, 8, 8, dtype=torch.uint8)}
         if labelled:
@@ -214,7 +216,7 @@ def test_the_loss_of_the_vqgan_is_the_sum_of_its_weighted_parts(images, tmp_path
     # nothing is moved or mirrored, and codes stay where they are, so that all can be computed again
     still = {"crop": 0, "flip": False, "codebook": "gradient", "restart_after": None}
     config = vqgan_config(**still, perceptual=str(tmp_path), perceptual_weight=0.3, gan_weight=0.7, gan_start=0.0)
-    made = training.VQGANTraining(config, images)
+    made = VQGANTraining(config, images)
     made.model.codebook.idle.zero_()
     made._gan_weight, made._weighed = torch.zeros(()), 0.0
     made._pair, made._judge = torch.zeros(8, 3, 8, 8), lambda _: (None, torch.zeros(2))
@@ -237,7 +239,7 @@ def test_the_loss_of_the_vqgan_is_the_sum_of_its_weighted_parts(images, tmp_path
 
 
 def test_the_discriminator_learns_nothing_from_the_step_of_the_vqgan(images):
-    made = training.VQGANTraining(vqgan_config(), images)
+    made = VQGANTraining(vqgan_config(), images)
     made._gan_weight, made._judge = torch.ones(()), object()
     made._pair = torch.zeros(8, 3, 8, 8)
     made._generator_loss({"images": images.train[:4]})[0].backward()

@@ -1,10 +1,11 @@
 """Networks for images: a VQGAN, which makes tokens of them, and a classifier, whose features measure them."""
 
+from usd3.images.classifier_training import ClassifierConfig, train_classifier
 from usd3.images.fitting import FitConfig
 from usd3.images.folders import load_classifier, load_vqgan, save_network
 from usd3.images.perceptual import Perceptual, load_perceptual
 from usd3.images.reports import accuracy, reconstruction_report, usage
-from usd3.images.training import ClassifierConfig, VQGANConfig, train_classifier, train_vqgan
+from usd3.images.vqgan_training import VQGANConfig, train_vqgan
 
 __all__ = [
     "ClassifierConfig",
