@@ -1,11 +1,13 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and names that are free."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["remove_unfinished", "write_whole", "written_whole"]
+from usd3._checks import require
+
+__all__ = ["is_free", "known_folder", "remove_unfinished", "write_whole", "written_whole"]
 
 
 @contextmanager
@@ -32,6 +34,21 @@ def write_whole(path: Path | str, content: bytes | str) -> None:
     """Write `content` to `path`, whole or not at all."""
     with written_whole(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def is_free(path: Path) -> bool:
+    """Whether nothing is there, or an empty folder."""
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+
+
+def known_folder(name: str | None, mark: str, what: str) -> Path | None:
+    """The folder of an option `out`: free, or one of such results, which has a file `mark`."""
+    if name is None:
+        return None
+    folder = Path(name)
+    known = is_free(folder) or (folder / mark).is_file()
+    require(known, "out", folder, f"a folder that is new, empty, or that of {what}")
+    return folder
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -41,6 +41,7 @@ __all__ = [
     "evaluate",
     "evaluate_baselines",
     "require_no_images",
+    "require_same_shape",
 ]
 
 _LARGEST_N = 3  # of the n-grams
@@ -125,8 +126,7 @@ class HeldOut:
     @classmethod
     def of(cls, pipeline: Pipeline, dataset: Dataset, settings: EvaluationSettings) -> "HeldOut":
         """The first `limit` held-out objects that have 3 elements or more after the prefix."""
-        shape = tuple(dataset.shape)
-        require(shape == tuple(pipeline.config.shape), "shape of the data", shape, f"{tuple(pipeline.config.shape)}")
+        require_same_shape(pipeline, dataset)
         prefix = pipeline.config.prefix if settings.prefix is None else settings.prefix
         return cls.after(prefix, dataset, settings.limit)
 
@@ -238,6 +238,12 @@ class Continuations:
     def measure(self, generated: Tensor, settings: EvaluationSettings) -> Evaluation:
         """Compare with what is true."""
         return evaluate(self.pipeline, self.dataset, self.held_out, settings, generated)
+
+
+def require_same_shape(pipeline: Pipeline, dataset: Dataset) -> None:
+    """Refuse data of other objects than the model's."""
+    shape, own = tuple(dataset.shape), tuple(pipeline.config.shape)
+    require(shape == own, "shape of the data", shape, f"{own}")
 
 
 def require_no_images(settings: EvaluationSettings) -> None:

@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy
 
 from usd3._checks import require
-from usd3._files import write_whole
+from usd3._files import is_free, write_whole
 from usd3._processes import is_main
 from usd3._random import seed_of
 from usd3.callbacks import Ema, StopOnSignal, StopOnTime
@@ -96,8 +96,7 @@ def fit(
     if resume:
         _require_same(recipe, folder)
     elif main:
-        empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-        require(empty, "run", folder, "a folder that is new or empty")
+        require(is_free(folder), "run", folder, "a folder that is new or empty")
     start = newest_whole(folder / "checkpoints") if resume else None
     done = 0 if start is None else step_of(start)
     require(

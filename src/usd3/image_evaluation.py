@@ -18,7 +18,7 @@ from usd3._checks import require
 from usd3._processes import is_main
 from usd3.comparison import IMAGE_METRICS, describe_images
 from usd3.data import Dataset, spread
-from usd3.evaluation import Evaluation, EvaluationSettings, draw_runs
+from usd3.evaluation import Evaluation, EvaluationSettings, draw_runs, require_same_shape
 from usd3.images.folders import about, fingerprint, results, warn_unfinished
 from usd3.images.opening import (
     image_size,
@@ -142,8 +142,7 @@ class FreeImages:
     @classmethod
     def of(cls, pipeline: Pipeline, dataset: Dataset, settings: EvaluationSettings) -> "FreeImages":
         """Beside the images of the data."""
-        shape = tuple(dataset.shape)
-        require(shape == tuple(pipeline.config.shape), "shape of the data", shape, f"{tuple(pipeline.config.shape)}")
+        require_same_shape(pipeline, dataset)
         if pipeline.config.source is not None:
             pipeline.config.source.require_same_vqgan(dataset.source, "data")
         return cls(pipeline, dataset, RealImages(dataset, settings, str(pipeline.device)), settings)

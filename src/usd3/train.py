@@ -31,7 +31,7 @@ from usd3.nets import Hollow
 from usd3.process import free_elements
 from usd3.step import Batch, GraphMode, WholeStep
 
-__all__ = ["SequenceData", "Training", "compiled"]
+__all__ = ["SequenceData", "Training", "compiled", "weight_groups"]
 
 
 class SequenceData(pl.LightningDataModule):
@@ -254,12 +254,17 @@ class Training(pl.LightningModule):
         self.clock.start(checkpoint.get("minutes", 0.0))
 
     def _groups(self) -> list[dict[str, Any]]:
-        weights = [p for p in self.model.parameters() if p.requires_grad]
-        groups = [
-            {"params": [p for p in weights if p.dim() >= 2], "weight_decay": self.config.weight_decay},
-            {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
-        ]
-        return [group for group in groups if group["params"]]
+        return weight_groups(self.model, self.config.weight_decay)
+
+
+def weight_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """What an optimiser is given: matrices, which decay, and vectors, which do not."""
+    weights = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in weights if p.dim() >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def compiled(function: Callable[..., Any], mode: str = "default") -> Callable[..., Any]:

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from usd3._checks import as_count, require
+from usd3._files import is_free
 from usd3.bench.other import load_other
 from usd3.bench.plots import memory_plot, time_plot
 from usd3.bench.problem import DTYPES, NOISES, TIMES, Problem, Size
@@ -134,6 +135,5 @@ def _several(text: str, name: str, allowed: Collection[str]) -> list[str]:
 
 
 def _free(out: Path) -> Path:
-    free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
-    require(free, "out", out, "a new or an empty folder")
+    require(is_free(out), "out", out, "a new or an empty folder")
     return out

@@ -16,7 +16,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from usd3._checks import as_count, require
-from usd3._files import write_whole
+from usd3._files import known_folder, write_whole
 from usd3.baselines import METHODS
 from usd3.commands.jobs import Job, run_jobs
 from usd3.comparison import (
@@ -89,7 +89,7 @@ class Entry:
 def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequence[str]], CompareOptions]) -> None:
     """Train, measure, write the results and print the table; `read` makes options of the names of recipes."""
     as_count(options.jobs, "jobs", 1)
-    out = _known(options.out)
+    out = known_folder(options.out, _MARK, "a comparison")
     entries = _entries(_methods(options.methods), base, read)
     if out is not None:
         for entry in entries:
@@ -217,16 +217,6 @@ def _shared_prefix(entries: Sequence[Entry], dataset: Dataset, wanted: int | Non
 
     require_comparable({entry.label: (_data(entry), prefix(entry)) for entry in entries})
     return prefix(entries[0])
-
-
-def _known(name: str | None) -> Path | None:
-    """The folder of the results: new, empty, or that of a comparison."""
-    if name is None:
-        return None
-    out = Path(name)
-    free = not out.exists() or (out.is_dir() and (not any(out.iterdir()) or (out / _MARK).is_file()))
-    require(free, "out", out, "a folder that is new, empty, or that of a comparison")
-    return out
 
 
 def _about(entries: Sequence[Entry], settings: EvaluationSettings) -> dict[str, Any]:

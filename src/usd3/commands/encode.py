@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from usd3._checks import as_count, require
+from usd3._files import is_free
 from usd3.data import Images, ImageSource, load_images, write_image, write_image_tokens
 from usd3.data.arrays import read_arrays
 from usd3.images import load_vqgan, usage
@@ -117,7 +118,7 @@ def decode(options: DecodeOptions) -> None:
         raise ValueError("out is missing: expected a new folder, or a .png file that does not exist")
     out = Path(options.out)
     is_file = out.suffix == ".png"
-    free = (is_file or not out.suffix) and (not out.exists() or (out.is_dir() and not any(out.iterdir())))
+    free = (is_file or not out.suffix) and is_free(out)
     require(free, "out", options.out, "a new folder, or a .png file that does not exist")
     stored = read_arrays(Path(str(options.tokens)))
     tokens = _tokens(stored, options)

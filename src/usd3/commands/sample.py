@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from usd3._checks import as_count, require
-from usd3._files import written_whole
+from usd3._files import is_free, written_whole
 from usd3._processes import is_main
 from usd3.commands.image_output import ImageOptions, ImageOutput
 from usd3.commands.prompts import Prompt, read_prompt
@@ -138,8 +138,7 @@ def _require_free(name: str | None, num: int, music: bool) -> None:
     if name is None:
         return
     out = Path(name)
-    free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
-    require(free or not is_main(), "out", out, "a name that is not taken")
+    require(is_free(out) or not is_main(), "out", out, "a name that is not taken")
     kinds = (".npz", ".mid", ".png", ".gif") if music else (".npz", ".png", ".gif")
     require(out.suffix in ("", *kinds), "out", out, f"a folder or a file that ends with {', '.join(kinds)}")
     require(out.suffix != ".mid" or num == 1, "num", num, "1 where `out` is one MIDI file")

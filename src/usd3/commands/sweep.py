@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from usd3._checks import require
-from usd3._files import write_whole
+from usd3._files import known_folder, write_whole
 from usd3._processes import is_main
 from usd3.commands.evaluate import EvaluateOptions, Subject, as_json
 from usd3.commands.sample import CorrectorOptions
@@ -64,7 +64,7 @@ def sweep(options: EvaluateOptions) -> None:
     for name, value in (("samples", options.samples), ("save_samples", options.save_samples)):
         require(value is None, name, value, "null with --sweep")
     require(not options.corrector.num_steps, "corrector", options.corrector, "none besides --sweep")
-    folder = _known(options.out)
+    folder = known_folder(options.out, _RESULTS, "a sweep")
     pipeline = Pipeline.from_pretrained(options.model, trust_code=options.trust_code, device=options.device)
     possible = pipeline.method.corrects or not any(own.num_steps for own in chosen)
     kind = type(pipeline.method).__name__
@@ -92,16 +92,6 @@ def _measured(subject: Subject, own: CorrectorOptions, before: Sequence[Any], ti
         found["rows"] = before[0]["rows"] | found["rows"]
         found |= {name: before[0][name] for name in ("settings", "bits_per_element")}
     return {"corrector": asdict(own)} | subject.about | {"sampling_seconds": seconds} | found
-
-
-def _known(name: str | None) -> Path | None:
-    """The folder of the results: new, empty, or that of a sweep."""
-    if name is None:
-        return None
-    folder = Path(name)
-    free = not folder.exists() or (folder.is_dir() and (not any(folder.iterdir()) or (folder / _RESULTS).is_file()))
-    require(free, "out", folder, "a folder that is new, empty, or that of a sweep")
-    return folder
 
 
 def _kept(folder: Path | None, subject: Subject) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from usd3.images.folders import load_classifier
 from usd3.images.reports import accuracy
 from usd3.nets import Classifier
 from usd3.step import Batch, WholeStep
+from usd3.train import weight_groups
 
 __all__ = ["ClassifierConfig", "ClassifierTraining", "train_classifier"]
 
@@ -69,9 +70,7 @@ class ClassifierTraining(ImageTraining):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW; vectors do not decay."""
-        weights = list(self.model.parameters())
-        groups = [{"params": [p for p in weights if p.dim() >= 2], "weight_decay": self.config.weight_decay}]
-        groups.append({"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0})
+        groups = weight_groups(self.model, self.config.weight_decay)
         return torch.optim.AdamW(groups, lr=self.config.lr, fused=self.fused)
 
     def on_train_start(self) -> None:

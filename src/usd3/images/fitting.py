@@ -21,7 +21,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch import Tensor, nn
 
 from usd3._checks import as_count, as_number, require
-from usd3._files import write_whole
+from usd3._files import is_free, write_whole
 from usd3._processes import rank_and_world
 from usd3._random import seed_draws, seed_of
 from usd3.batches import Batches, home_of
@@ -270,8 +270,7 @@ def fit(
     if resume:
         _require_same(config, folder)
     else:
-        empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-        require(empty, "run", folder, "a folder that is new or empty")
+        require(is_free(folder), "run", folder, "a folder that is new or empty")
     start = newest_whole(folder / "checkpoints") if resume else None
     done = 0 if start is None else step_of(start)
     require(config.steps >= done, "steps", config.steps, f"at least {done}, which the run has done")
