@@ -113,6 +113,20 @@ def test_a_killed_run_goes_on(tmp_path, seconds):
     assert not list(run.rglob("*.part*"))
 
 
+@pytest.mark.parametrize("steps", [3, 6])
+def test_what_a_killed_run_left_half_written_goes(tmp_path, steps):
+    """Also where it was killed after its last step, over its picture."""
+    recipe = tiny_recipe(tmp_path, steps=3)
+    fit(recipe, tmp_path / "run", progress=False)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left = [tmp_path / "run" / f".loss.{dead.pid}.part.png", tmp_path / f"run/checkpoints/.step.{dead.pid}.part.ckpt"]
+    for path in left:
+        path.touch()
+    fit(replace(recipe, training=replace(recipe.training, steps=steps)), tmp_path / "run", resume=True, progress=False)
+    assert not any(path.exists() for path in left)
+
+
 def _environment() -> dict[str, str]:
     paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}

@@ -96,12 +96,15 @@ class Checkpoints(pl.Callback):
         self.folder, self.every, self.keep, self.export = folder, every, keep, export
         self._saved = -1
 
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """The step a run starts from is saved already, or is nothing. What a killed run left half-written goes."""
-        self._saved = trainer.global_step
+    def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
+        """What a killed run left half-written goes, also where all its steps were done."""
         if trainer.is_global_zero:
             remove_unfinished(self.folder)
             remove_unfinished(self.folder / "checkpoints")
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """The step a run starts from is saved already, or is nothing."""
+        self._saved = trainer.global_step
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
