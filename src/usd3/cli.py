@@ -19,6 +19,7 @@ from usd3.commands.compare import CompareOptions, compare
 from usd3.commands.encode import DecodeOptions, EncodeOptions, decode, encode
 from usd3.commands.evaluate import EvaluateOptions, run_evaluation
 from usd3.commands.info import InfoOptions, info
+from usd3.commands.paper import PaperOptions, paper
 from usd3.commands.sample import SampleOptions, sample
 from usd3.commands.train import TrainOptions, train
 from usd3.commands.vqgan import VQGANOptions, vqgan
@@ -31,15 +32,14 @@ __all__ = ["main"]
 class Command:
     """A subcommand: its options, what it does, and what its words without dashes mean.
 
-    They are recipes where it has a `recipe`, the one it takes without any; else one word, the option `subject`, or
-    none where that is None.
+    They are recipes where it has a `recipe`, the one it takes without any; else the options `subjects`, in their order.
     """
 
     options: type[Any]
     run: Callable[..., Any]
     words: str
     example: str
-    subject: str | None = "model"
+    subjects: tuple[str, ...] = ("model",)
     recipe: str | None = None
 
     @property
@@ -65,41 +65,48 @@ COMMANDS = {
         'usd3 compare bach-small --methods "usd3 star:usd3-star+discrete runs/bach" --training.minutes 10',
         recipe="bach-small",
     ),
-    "info": Command(InfoOptions, info, "[RECIPE or FOLDER]", "usd3 info bach", subject="what"),
+    "info": Command(InfoOptions, info, "[RECIPE or FOLDER]", "usd3 info bach", subjects=("what",)),
     "bench": Command(
         BenchOptions,
         bench,
         "[loss | sampling | scaling | all]",
         'usd3 bench loss --sizes "64,256,129 32,256,8192" --out runs/bench',
-        subject="table",
+        subjects=("table",),
+    ),
+    "paper": Command(
+        PaperOptions,
+        paper,
+        "list | show NAME | run NAME | publish NAME",
+        "usd3 paper run music --data pop909_melody_256.npz --budget 4 --jobs 4",
+        subjects=("action", "name"),
     ),
     "classifier": Command(
         ClassifierOptions,
         classifier,
         "",
         "usd3 classifier --images cifar-10-batches-py --run runs/classifier",
-        subject=None,
+        subjects=(),
     ),
     "vqgan": Command(
         VQGANOptions,
         vqgan,
         "",
         "usd3 vqgan --images cifar-10-batches-py --perceptual runs/classifier --run runs/vqgan",
-        subject=None,
+        subjects=(),
     ),
     "encode": Command(
         EncodeOptions,
         encode,
         "VQGAN",
         "usd3 encode runs/vqgan --images cifar-10-batches-py --out cifar10.npz",
-        subject="vqgan",
+        subjects=("vqgan",),
     ),
     "decode": Command(
         DecodeOptions,
         decode,
         "VQGAN",
         "usd3 decode runs/vqgan --tokens samples.npz --out samples",
-        subject="vqgan",
+        subjects=("vqgan",),
     ),
 }
 
@@ -157,15 +164,17 @@ def _run(name: str, arguments: list[str]) -> None:
     if command.recipe is not None:
         _run_on_recipes(name, parser, words, options)
         return
-    most = 0 if command.subject is None else 1
+    most = len(command.subjects)
     if len(words) > most:
         raise ValueError(f"{words[most]!r} is one word too many: expected {command.words or 'options alone'}")
     resumed = _value(options, "--resume") if command.resumes else None
     options = ["--config", str(_resumed(name, resumed)), *options] if resumed else options
-    made = _made(parser, [*(f"--{command.subject}={word}" for word in words), *options], command.options)
+    named = [f"--{subject}={word}" for subject, word in zip(command.subjects, words)]
+    made = _made(parser, [*named, *options], command.options)
     missing = {"model": "the folder of a run or of a saved model", "vqgan": "the folder of a trained VQGAN"}
-    if command.subject in missing and not getattr(made, command.subject):
-        raise ValueError(f"{command.subject} is missing: expected {missing[command.subject]}")
+    for subject in command.subjects:
+        if subject in missing and not getattr(made, subject):
+            raise ValueError(f"{subject} is missing: expected {missing[subject]}")
     command.run(made)
 
 

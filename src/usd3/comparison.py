@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from usd3._checks import require
+from usd3._tables import aligned, escaped_latex, latex_line
 from usd3.config import DataConfig
 from usd3.metrics.summary import COLUMNS, Summary
 from usd3.step import SETTLED
@@ -191,7 +192,7 @@ def text_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     body += [[row.label, *(_cell(row, key, " ± ") for key in keys)] for row in references]
     costs = [["", *COSTS.values()]]
     costs += [[row.label, *(_cost(row, key) for key in COSTS)] for row in rows]
-    return "\n".join([*_aligned([head, *body]), "", _notes(keys), "", *_aligned(costs)]) + "\n"
+    return "\n".join([*aligned([head, *body]), "", _notes(keys), "", *aligned(costs)]) + "\n"
 
 
 def _notes(keys: Sequence[str]) -> str:
@@ -222,21 +223,21 @@ def latex_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     """A tabular of the metrics, the best bold and the second best underlined. It needs the package booktabs."""
     keys = shown_metrics([*rows, *references])
     marked = {key: marks(rows, key) for key in keys}
-    titles = [_escaped(METRICS[key].titled) for key in keys]
+    titles = [escaped_latex(METRICS[key].titled) for key in keys]
     best = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
     body = [
-        [_escaped(row.label), *(best[marked[key][i]].format(_cell(row, key, r"$\pm$")) for key in keys)]
+        [escaped_latex(row.label), *(best[marked[key][i]].format(_cell(row, key, r"$\pm$")) for key in keys)]
         for i, row in enumerate(rows)
     ]
-    below = [[_escaped(row.label), *(_cell(row, key, r"$\pm$") for key in keys)] for row in references]
+    below = [[escaped_latex(row.label), *(_cell(row, key, r"$\pm$") for key in keys)] for row in references]
     lines = [
         r"\begin{tabular}{l" + "c" * len(keys) + "}",
         r"\toprule",
-        _latex_line(["Method", *titles]),
+        latex_line(["Method", *titles]),
         r"\midrule",
     ]
-    lines += map(_latex_line, body)
-    lines += [r"\midrule", *map(_latex_line, below)] if below else []
+    lines += map(latex_line, body)
+    lines += [r"\midrule", *map(latex_line, below)] if below else []
     return "\n".join(["% needs \\usepackage{booktabs}", *lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -253,29 +254,3 @@ def _cost(row: Row, key: str) -> str:
     if not math.isfinite(value):
         return "-"
     return f"{value:,.0f}" if value == round(value) and abs(value) >= 1 else f"{value:.3g}"
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
-
-
-_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "é": r"\'e",
-    "Δ": r"$\Delta$",
-    "↓": r"$\downarrow$",
-    "↑": r"$\uparrow$",
-}
-
-
-def _escaped(text: str) -> str:
-    return "".join(_SPECIAL.get(character, character) for character in text)

@@ -1,0 +1,131 @@
+"""usd3 paper: the tables of the paper, run again, with our numbers beside the published ones."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import usd3
+from usd3._checks import as_count, as_number, require
+from usd3._files import write_whole, written_whole
+from usd3._tables import aligned
+from usd3.paper import Study, Table, collect
+from usd3.paper.study import Settings
+
+__all__ = ["PaperOptions", "paper"]
+
+
+@dataclass
+class PaperOptions:
+    """Run what gives a table or figure of the paper, and show our numbers beside the published ones.
+
+    `usd3 paper list` names them, `usd3 paper show NAME` prints one with the results that are kept in the folder
+    paper/, `usd3 paper run NAME` measures it anew, into a folder of its own. The same command goes on where it stopped.
+
+    Args:
+        action: "list", "show", "run", or "publish", which takes what a run gave into the folder paper/.
+        name: of the table or figure.
+        data: file or folder of the data, or a word that the table knows, such as bach; null: where it needs none.
+        budget: minutes of each training; null: as the study says.
+        limit: measure with so many held-out objects or images; null: as the study says.
+        jobs: methods to train or measure side by side.
+        out: folder of all runs, a folder in it for each study.
+        paper: the folder paper/ of a checkout; null: that of this one, or of the current folder.
+    """
+
+    action: Literal["list", "show", "run", "publish"] = "list"
+    name: str | None = None
+    data: str | None = None
+    budget: float | None = None
+    limit: int | None = None
+    jobs: int = 1
+    out: str = "runs/paper"
+    paper: str | None = None
+
+    def __post_init__(self) -> None:
+        as_count(self.jobs, "jobs", 1)
+        as_count(4 if self.limit is None else self.limit, "limit", 4)
+        as_number(1 if self.budget is None else self.budget, "budget", 0)
+
+
+def paper(options: PaperOptions) -> None:
+    """Do what is asked for."""
+    folder, root = _paper_folder(options.paper), Path(options.out).absolute()
+    if options.action == "list":
+        require(options.name is None, "name", options.name, "none for list")
+        print(_overview(folder))
+        return
+    names = ", ".join(Table.names(folder))
+    require(options.name is not None, "name", None, f"that of a table or figure: {names}")
+    table = Table.read(folder, str(options.name))
+    study = Study.read(folder, table.study)
+    if options.action == "show":
+        print(table.as_text(_results(folder / "studies" / study.name / _RESULTS, f"usd3 paper run {table.name}")))
+    elif options.action == "publish":
+        _publish(study, folder, root)
+    else:
+        settings = Settings(options.data, options.budget, options.limit, options.jobs)
+        commands = study.run(folder, root, settings)
+        own = root / study.name
+        replaced = {str(root): "runs/paper", str(folder): "paper"}
+        if options.data is not None:
+            replaced[str(Path(options.data).absolute())] = Path(options.data).name
+        results = collect(own, study.name, study.results, commands, replaced)
+        write_whole(own / _RESULTS, json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+        print(table.as_text(results))
+        written = _write(table, results, own / table.name)
+        print(f"{', '.join([_RESULTS, *written, *study.pictures])} in {own}")
+
+
+_RESULTS = "results.json"
+
+
+def _paper_folder(named: str | None) -> Path:
+    """The folder with the studies and tables."""
+    here = [Path(usd3.__file__).parents[2] / "paper", Path("paper")] if named is None else [Path(named)]
+    found = next((folder.absolute() for folder in here if (folder / "studies").is_dir()), None)
+    if found is None:
+        raise FileNotFoundError(f"{here[-1]}: expected the folder paper/ of a checkout (--paper says where it is)")
+    return found
+
+
+def _overview(folder: Path) -> str:
+    """All tables, what is behind them, and whether there are results."""
+    tables = [Table.read(folder, name) for name in Table.names(folder)]
+    lines = [["NAME", "IN THE PAPER", "ABOUT", "STUDY", "MINUTES EACH", "RESULTS"]]
+    for table in tables:
+        study, file = Study.read(folder, table.study), folder / "studies" / table.study / _RESULTS
+        kept = _results(file, "")["machine"]["machine"] if file.is_file() else "none yet"
+        budget = "-" if study.budget is None else f"{study.budget:g}"
+        lines.append([table.name, table.place, table.title, study.name, budget, kept])
+    needs = {table.study: Study.read(folder, table.study) for table in tables}
+    told = [["STUDY", "DATA"]] + [[name, study.data.get("expected", "none")] for name, study in needs.items()]
+    return "\n".join([*aligned(lines), "", *aligned(told)])
+
+
+def _results(file: Path, command: str) -> dict[str, Any]:
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no results yet; `{command}` gives them")
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def _write(table: Table, results: dict[str, Any], name: Path) -> list[str]:
+    files = table.files(results)
+    for ending, text in files.items():
+        write_whole(name.with_name(name.name + ending), text)
+    return [f"{name.name}{ending}" for ending in files]
+
+
+def _publish(study: Study, folder: Path, root: Path) -> None:
+    """Take results and pictures of a study into the folder of the tables, and write all tables of it."""
+    results = _results(root / study.name / _RESULTS, "usd3 paper run")
+    kept = folder / "studies" / study.name
+    for name in [_RESULTS, *study.pictures]:
+        with written_whole(kept / Path(name).name) as temporary:
+            shutil.copyfile(root / study.name / name, temporary)
+    for name in Table.names(folder):
+        table = Table.read(folder, name)
+        if table.study == study.name:
+            print(f"{', '.join(_write(table, results, folder / name / 'table'))} in {folder / name}")

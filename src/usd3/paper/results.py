@@ -1,0 +1,119 @@
+"""What a study gave: one file with the numbers, the commands, the machine and the versions."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from usd3.bench.machine import machine
+from usd3.commands.sample import CorrectorOptions
+from usd3.commands.sweep import label
+from usd3.comparison import Row, heading, read_references, read_row
+from usd3.paper.study import shown
+
+__all__ = ["collect"]
+
+Cells = dict[str, dict[str, float | None]]
+
+
+def collect(
+    folder: Path, name: str, kinds: Mapping[str, str], commands: Sequence[Sequence[str]], replaced: Mapping[str, str]
+) -> dict[str, Any]:
+    """The results of the study `name` in its folder.
+
+    `kinds` says by the name of a file or folder how it is read: "compare", "evaluate", "sweep", "cost" or "file". In
+    the commands the keys of `replaced`, folders of this machine, are written as its values.
+    """
+    found: dict[str, Any] = {"rows": {}, "references": {}}
+    for place, kind in kinds.items():
+        part = _READERS[kind](folder / place)
+        found["rows"] |= part.pop("rows")
+        found["references"] |= part.pop("references", {})
+        found |= part
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return {
+        "study": name,
+        "date": date.today().isoformat(),
+        "commands": [_shown(command, replaced) for command in commands],
+        "machine": machine(device),
+        **found,
+    }
+
+
+def _shown(command: Sequence[str], replaced: Mapping[str, str]) -> str:
+    words = list(command)
+    for folder, name in replaced.items():
+        words = [word.replace(folder, name) for word in words]
+    return shown(words)
+
+
+def _compare(folder: Path) -> dict[str, Any]:
+    """Of `usd3 compare`."""
+    labels = json.loads((folder / "comparison.json").read_text())["methods"]
+    found = {name: json.loads((folder / name / "comparison.json").read_text()) for name in labels}
+    scale = folder / "references.json"
+    references = read_references(json.loads(scale.read_text())) if scale.is_file() else []
+    return {
+        "about": heading(next(iter(found.values()))),
+        "recipes": labels,
+        "rows": {name: _cells(read_row(name, results)) for name, results in found.items()},
+        "references": {row.label: _cells(row) for row in references},
+    }
+
+
+def _evaluate(file: Path) -> dict[str, Any]:
+    """Of `usd3 evaluate`: one row, "model"."""
+    found = json.loads(file.read_text())
+    references = read_references(found)
+    return {
+        "about": heading(found),
+        "rows": {"model": _cells(read_row("model", found))},
+        "references": {row.label: _cells(row) for row in references},
+    }
+
+
+def _sweep(folder: Path) -> dict[str, Any]:
+    """Of `usd3 evaluate --sweep`."""
+    results = json.loads((folder / "sweep.json").read_text())
+    rows = [read_row(label(CorrectorOptions(**found["corrector"])), found) for found in results]
+    return {
+        "about": heading(results[0]),
+        "rows": {row.label: _cells(row) for row in rows},
+        "references": {row.label: _cells(row) for row in read_references(results[0])},
+    }
+
+
+def _cost(folder: Path) -> dict[str, Any]:
+    """Of `usd3 cost`."""
+    found = json.loads((folder / "cost.json").read_text())
+    return {"about": found["about"], "recipes": found["recipes"], "rows": found["rows"]}
+
+
+def _file(file: Path) -> dict[str, Any]:
+    """A file that has the rows already."""
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def _cells(row: Row) -> Cells:
+    """Metrics and costs alike, as mean and standard deviation; nothing that is not known."""
+    known = {key: dict(summary._asdict()) for key, summary in row.metrics.items() if math.isfinite(summary.mean)}
+    costs = {key: {"mean": value, "std": 0.0} for key, value in row.costs.items() if math.isfinite(value)}
+    return {key: {part: _finite(v) for part, v in cell.items()} for key, cell in (known | costs).items()}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+_READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "compare": _compare,
+    "evaluate": _evaluate,
+    "sweep": _sweep,
+    "cost": _cost,
+    "file": _file,
+}

@@ -1,0 +1,172 @@
+"""A study: commands of `usd3` that are run one after the other, and go on where they were stopped."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml  # type: ignore[import-untyped]
+
+from usd3._checks import require
+from usd3._files import write_whole
+
+__all__ = ["Settings", "Study", "shown"]
+
+_STATE = "study.json"
+_DATA = "{data}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a study is run with; `limit` is null where the study itself says how much is measured."""
+
+    data: str | None
+    budget: float | None
+    limit: int | None
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Study:
+    """What `studies/NAME.yaml` says.
+
+    Args:
+        name: of the file.
+        about: what it trains and measures, in a line.
+        steps: commands without the word usd3, or a script after the word python. In them {out} stands for the folder
+            of the study, {NAME} for that of a study in `needs`, {paper} for the folder of the tables, {data} for what
+            `data` says, {budget}, {limit} and {jobs} for the options of the same names, {quarter} for a quarter of the
+            budget, {precision} and {compile} for what the device is good at.
+        results: which of its files and folders have the results, and how they are read: see `usd3.paper.results`.
+        budget: minutes of each training, where no others are asked for.
+        limit: what {limit} is where nothing is asked for.
+        data: by `expected`, in words, what the data are; by `path`, what {data} is for the {path} of a file or folder;
+            by any other word what it is for that word. Empty: it needs no data.
+        needs: studies that are run before.
+        pictures: those of its files to publish with the results.
+    """
+
+    name: str
+    about: str
+    steps: Sequence[str]
+    results: Mapping[str, str]
+    budget: float | None = None
+    limit: int | None = None
+    data: Mapping[str, str] = field(default_factory=dict)
+    needs: Sequence[str] = ()
+    pictures: Sequence[str] = ()
+
+    @classmethod
+    def read(cls, paper: Path, name: str) -> "Study":
+        """From the folder of the tables."""
+        file = paper / "studies" / f"{name}.yaml"
+        try:
+            return cls(name, **yaml.safe_load(file.read_text()))
+        except (OSError, TypeError, yaml.YAMLError) as error:
+            raise ValueError(f"{file}: expected a study ({' '.join(str(error).split())})") from None
+
+    def commands(self, paper: Path, root: Path, settings: Settings) -> list[list[str]]:
+        """What is run, word by word; `root` has a folder for each study."""
+        budget = settings.budget or self.budget or 0.0
+        values = {
+            "out": root / self.name,
+            **{name: root / name for name in self.needs},
+            "paper": paper,
+            "budget": f"{budget:g}",
+            "quarter": f"{budget / 4:g}",
+            "limit": "null" if (limit := settings.limit or self.limit) is None else limit,
+            "jobs": settings.jobs,
+            "precision": "bf16" if torch.cuda.is_available() else "fp32",
+            "compile": "true" if torch.cuda.is_available() else "false",
+        }
+        words = [shlex.split(step) for step in self.steps]
+        data = self._data_words(settings.data) if any(_DATA in step for step in words) else []
+        return [
+            [part.format_map(values) for word in step for part in ([word] if word != _DATA else data)] for step in words
+        ]
+
+    def _data_words(self, given: str | None) -> list[str]:
+        """What the commands are told of the data."""
+        expected = f"{self.data.get('expected')} (--data says where they are)"
+        require(given is not None, "data", given, expected)
+        given = str(given)
+        if given in self.data.keys() - {"expected", "path"}:
+            return shlex.split(self.data[given])
+        require(os.path.exists(given), "data", given, expected)
+        path = os.path.abspath(given)
+        return [word.replace("{path}", path) for word in shlex.split(self.data["path"])]
+
+    def run(self, paper: Path, root: Path, settings: Settings) -> list[list[str]]:
+        """Run what is not done yet, that of the studies it needs first; all its commands.
+
+        A study that is done is not run again for another that needs it, whatever its budget was.
+        """
+        for name in self.needs:
+            if not _is_done(root / name):
+                Study.read(paper, name).run(paper, root, settings)
+        commands = self.commands(paper, root, settings)
+        state = self._state(root, settings)
+        write_whole(root / self.name / _STATE, json.dumps(state, indent=2) + "\n")
+        for number, command in enumerate(commands, start=1):
+            if command in state["done"] or _has_output(command):
+                continue
+            print(f"{self.name} {number}/{len(commands)}: {shown(command)}", file=sys.stderr, flush=True)
+            _call(_resumed(command))
+            state["done"].append(command)
+            write_whole(root / self.name / _STATE, json.dumps(state, indent=2) + "\n")
+        write_whole(root / self.name / _STATE, json.dumps(state | {"finished": True}, indent=2) + "\n")
+        return commands
+
+    def _state(self, root: Path, settings: Settings) -> dict[str, Any]:
+        """What was done before, with the same data and the same budget."""
+        file = root / self.name / _STATE
+        data = None if settings.data is None or not self.data else settings.data
+        asked = {"data": data, "budget": settings.budget or self.budget}
+        if not file.is_file():
+            return asked | {"done": []}
+        state: dict[str, Any] = json.loads(file.read_text())
+        for name, value in asked.items():
+            require(value == state[name], name, value, f"{state[name]}, as in {file}; or another --out")
+        return state
+
+
+def _is_done(folder: Path) -> bool:
+    file = folder / _STATE
+    return file.is_file() and bool(json.loads(file.read_text()).get("finished"))
+
+
+def _option(command: Sequence[str], name: str) -> Path | None:
+    return Path(command[command.index(name) + 1]) if name in command else None
+
+
+def _has_output(command: Sequence[str]) -> bool:
+    """Whether it writes one file, which is there: files appear whole or not at all."""
+    out = _option(command, "--out")
+    return out is not None and bool(out.suffix) and out.is_file()
+
+
+def _resumed(command: list[str]) -> list[str]:
+    """A training that was begun goes on."""
+    run = _option(command, "--run")
+    return command if run is None or not (run / "recipe.yaml").is_file() else [command[0], "--resume", str(run)]
+
+
+def shown(command: Sequence[str]) -> str:
+    """As one types it."""
+    return shlex.join(command if command[0] == "python" else ["usd3", *command])
+
+
+def _call(command: Sequence[str]) -> None:
+    """In a process of its own, which is interrupted with us."""
+    words = command[1:] if command[0] == "python" else ["-m", "usd3", *command]
+    status = subprocess.run([sys.executable, *words]).returncode
+    if status == 130:
+        raise KeyboardInterrupt("(the same command goes on)")
+    if status:
+        raise ChildProcessError(f"`{shown(command)}` failed; the same command goes on from there")

@@ -1,0 +1,222 @@
+"""A table of the paper with our numbers beside the published ones."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml  # type: ignore[import-untyped]
+
+from usd3._checks import require
+from usd3._tables import aligned, escaped_latex, latex_line
+
+__all__ = ["Table"]
+
+OURS, PAPER = "ours", "paper"
+Results = Mapping[str, Any]
+
+
+class Line(NamedTuple):
+    """One line: of which row, whose numbers, and what the cells say; with their values, nan where there is none.
+
+    The label is empty for what only shows the scale, and is not ranked.
+    """
+
+    label: str
+    name: str
+    source: str
+    cells: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What `NAME/table.yaml` and `NAME/published.csv` say.
+
+    Args:
+        name: of the folder.
+        title: what the table is about.
+        place: where the paper has it.
+        study: where our numbers come from.
+        columns: by the key of a result its title; an arrow at its end says what is better: ↓ less, ↑ more.
+        rows: by the label of a row of ours the name that the table shows. Those without a published row come last.
+        note: what a reader should know.
+        published: by label the published cells, as printed.
+    """
+
+    name: str
+    title: str
+    place: str
+    study: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    published: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, paper: Path, name: str) -> "Table":
+        """From the folder of the tables."""
+        require(name in cls.names(paper), "name", name, f"one of {', '.join(cls.names(paper))}")
+        folder = paper / name
+        values = yaml.safe_load((folder / "table.yaml").read_text())
+        published: dict[str, dict[str, str]] = {}
+        if (folder / "published.csv").is_file():
+            with open(folder / "published.csv", newline="") as file:
+                for line in csv.DictReader(file):
+                    published[line.pop("label")] = line
+        return cls(name, **values, published=published)
+
+    @staticmethod
+    def names(paper: Path) -> list[str]:
+        """Of all tables, in the order of the paper."""
+        files = paper.glob("*/table.yaml")
+        found = {file.parent.name: yaml.safe_load(file.read_text())["place"] for file in files}
+        return sorted(found, key=lambda name: [int(part) if part.isdigit() else part for part in _parts(found[name])])
+
+    def lines(self, results: Results) -> list[Line]:
+        """Of each row ours and, below it, what the paper printed; then what shows the scale."""
+        found = []
+        for label, name in self.rows.items():
+            found += self._ours(label, name, results["rows"].get(label)) + self._printed(label, name)
+        for name, row in results["references"].items():
+            found += self._ours("", name, row) + self._printed(name, name)
+        return found
+
+    def _ours(self, label: str, name: str, row: Mapping[str, Any] | None) -> list[Line]:
+        """Nothing where there is no number."""
+        if row is None or not any(key in row for key in self.columns):
+            return []
+        cells = [row.get(key) or {"mean": None, "std": None} for key in self.columns]
+        values = tuple(math.nan if cell["mean"] is None else float(cell["mean"]) for cell in cells)
+        return [Line(label, name, OURS, tuple(_cell(cell["mean"], cell["std"]) for cell in cells), values)]
+
+    def _printed(self, label: str, name: str) -> list[Line]:
+        printed = self.published.get(label)
+        if printed is None:
+            return []
+        cells = tuple(printed.get(key) or "-" for key in self.columns)
+        label = label if label in self.rows else ""
+        return [Line(label, name, PAPER, cells, tuple(map(_first_number, cells)))]
+
+    # ---- as text ------------------------------------------------------------------------------------------------
+
+    def as_text(self, results: Results) -> str:
+        """To read in a terminal."""
+        lines = self.lines(results)
+        marks = self._marks(lines)
+        head = ["", "", *self.columns.values()]
+        body = [
+            [*_names(lines, i), *(cell + ("", "**", "*")[marks[i][j]] for j, cell in enumerate(line.cells))]
+            for i, line in enumerate(lines)
+        ]
+        rows = "\n".join(aligned([head, *body]))
+        told = self._told("** best, * second best, of ours and of the paper's each.")
+        return f"{self.heading}\n\n{rows}\n\n{told}{_source(results)}\n"
+
+    def as_markdown(self, results: Results) -> str:
+        """The best in bold, the second best in italics, of ours and of the published ones each."""
+        lines = self.lines(results)
+        marks = self._marks(lines)
+        best = ("{}", "**{}**", "*{}*")
+        rows = [["", "", *self.columns.values()], ["---"] * (2 + len(self.columns))]
+        rows += [
+            [*_names(lines, i), *(best[marks[i][j]].format(cell) for j, cell in enumerate(line.cells))]
+            for i, line in enumerate(lines)
+        ]
+        text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        told = self._told("Bold is best, italic second best, of ours and of the paper's each.")
+        commands = "\n".join(results["commands"])
+        return f"# {self.heading}\n\n{text}\n\n{told}{_source(results)}\n\n```sh\n{commands}\n```\n"
+
+    def as_latex(self, results: Results) -> str:
+        """A tabular; it needs the package booktabs."""
+        lines = self.lines(results)
+        marks = self._marks(lines)
+        best = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
+        titles = latex_line(["Method", "", *(escaped_latex(title) for title in self.columns.values())])
+        body = []
+        for i, line in enumerate(lines):
+            cells = [best[marks[i][j]].format(cell.replace("±", r"$\pm$")) for j, cell in enumerate(line.cells)]
+            body.append(latex_line([*map(escaped_latex, _names(lines, i)), *cells]))
+        opening = [r"\begin{tabular}{ll" + "c" * len(self.columns) + "}", r"\toprule", titles, r"\midrule"]
+        return "\n".join(["% needs \\usepackage{booktabs}", *opening, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+    def as_csv(self, results: Results) -> str:
+        """One line for each row and source; a cell is what the other forms of the table show."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["label", "name", "source", *self.columns])
+        writer.writerows([line.label, line.name, line.source, *line.cells] for line in self.lines(results))
+        return out.getvalue()
+
+    def files(self, results: Results) -> dict[str, str]:
+        """By their endings, what is written of a table."""
+        return {".md": self.as_markdown(results), ".csv": self.as_csv(results), ".tex": self.as_latex(results)}
+
+    def _told(self, marks: str) -> str:
+        """The note as a paragraph, with what the marks mean where there are any."""
+        ranked = any(title[-1] in "↓↑" for title in self.columns.values())
+        told = " ".join(filter(None, [marks if ranked else "", self.note]))
+        return f"{told}\n\n" if told else ""
+
+    @property
+    def heading(self) -> str:
+        """The title, and where it is."""
+        return f"{self.title} ({self.place})"
+
+    def _marks(self, lines: Sequence[Line]) -> list[list[int]]:
+        """1 for the best and 2 for the second best of a column, of ours and of the published ones each."""
+        found = [[0] * len(self.columns) for _ in lines]
+        for j, title in enumerate(self.columns.values()):
+            for source in (OURS, PAPER):
+                ranked = {i: line.values[j] for i, line in enumerate(lines) if line.label and line.source == source}
+                known = {i: float(_digits(v)) for i, v in ranked.items() if not math.isnan(v)}
+                if title[-1] not in "↓↑" or len(set(known.values())) < 2:
+                    continue
+                ordered = sorted(set(known.values()), reverse=title[-1] == "↑")
+                places = {value: place for place, value in enumerate(ordered[:2], start=1)}
+                for i, value in known.items():
+                    found[i][j] = places.get(value, 0)
+        return found
+
+
+def _names(lines: Sequence[Line], i: int) -> tuple[str, str]:
+    """The first two cells; a name stands at its first line alone."""
+    line = lines[i]
+    again = i > 0 and line.name == lines[i - 1].name
+    return ("" if again else line.name), line.source
+
+
+def _source(results: Results) -> str:
+    """On what ours were measured."""
+    on = results["machine"]
+    versions = ", ".join(f"{name} {on[name]}" for name in ("python", "torch", "triton", "usd3", "commit") if on[name])
+    return f"Ours: {results['about']}; {on['machine']}, {versions}, {results['date']}."
+
+
+def _cell(mean: float | None, std: float | None) -> str:
+    if mean is None:
+        return "-"
+    return f"{_digits(mean)} ± {_digits(std)}" if std is not None and std > 1e-9 else _digits(mean)
+
+
+def _digits(value: float) -> str:
+    """Three decimals of small numbers, fewer of large ones; of the order of a rounding error, its power of ten."""
+    if 0 < abs(value) < 1e-6:
+        return f"{value:.0e}"
+    decimals = 3 if abs(value) < 10 else 2 if abs(value) < 100 else 1 if abs(value) < 1000 else 0
+    return f"{value:.{decimals}f}"
+
+
+def _first_number(cell: str) -> float:
+    """The mean of a cell as the paper printed it."""
+    found = re.match(r"[~ ]*(\d[\d,]*\.?\d*)", cell)
+    return float(found[1].replace(",", "")) if found else math.nan
+
+
+def _parts(place: str) -> list[str]:
+    return re.split(r"(\d+)", place)

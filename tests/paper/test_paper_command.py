@@ -1,0 +1,233 @@
+"""`usd3 paper` as a user calls it, on a paper of one small table."""
+
+import csv
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import yaml
+from runs import tiny_recipe
+
+from usd3.cli import main
+from usd3.comparison import METRICS
+from usd3.experiment import fit
+from usd3.paper import Study, Table
+from usd3.paper.study import Settings
+
+PAPER = Path(__file__).parents[2] / "paper"
+SCRIPT = """
+import json, sys
+out, tries = sys.argv[sys.argv.index("--out") + 1], sys.argv[sys.argv.index("--tries") + 1]
+with open(tries, "a") as file:
+    file.write(f"{sys.argv[1]}\\n")
+if sys.argv[1] == "fails" and len(open(tries).read().split()) < 3:
+    sys.exit(1)
+row = lambda mean, std=0.0: {"loss": {"mean": mean, "std": std}, "score": {"mean": 12345.6, "std": 0.0}}
+found = {"about": "three objects", "rows": {"b": row(0.25, 0.01), "a": row(0.75)}}
+json.dump(found, open(out, "w"))
+"""
+STUDY = """
+about: A study.
+budget: 2
+data: {expected: an .npz file, path: "{path}", toy: counting up}
+steps:
+  - python {paper}/script.py begins {data} --budget {budget} --tries {out}/tries --out {out}/first.json
+  - python {paper}/script.py fails --limit {limit} --quarter {quarter} --tries {out}/tries --out {out}/second.json
+results: {second.json: file}
+pictures: [first.json]
+"""
+TABLE = """
+title: A table
+place: Table 7
+study: small
+columns: {loss: loss ↓, score: score, unknown: not measured ↑}
+rows: {a: Method A, b: Method B, c: Method C}
+note: Look twice.
+"""
+
+
+@pytest.fixture
+def paper(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "my paper"
+    (folder / "studies").mkdir(parents=True)
+    (folder / "table").mkdir()
+    (folder / "script.py").write_text(SCRIPT)
+    (folder / "studies" / "small.yaml").write_text(STUDY)
+    (folder / "table" / "table.yaml").write_text(TABLE)
+    (folder / "table" / "published.csv").write_text("label,loss,unknown\na,0.70 ± 0.01,3\nb,0.80,~4 h\nc,0.60,-\n")
+    return folder
+
+
+def run(paper, *words):
+    return main(["paper", *words, "--paper", str(paper)])
+
+
+def test_a_study_goes_on_where_it_failed_and_its_table_shows_both_numbers(paper, capsys):
+    assert run(paper, "run", "table", "--data", "toy") == 1
+    said = capsys.readouterr().err
+    assert "small 1/2: python" in said
+    assert "counting up --budget 2" in said
+    assert said.splitlines()[-1].endswith("failed; the same command goes on from there")
+    assert run(paper, "run", "table", "--data", "toy") == 0
+    tries = Path("runs/paper/small/tries").read_text().split()
+    assert tries == ["begins", "fails", "fails"]  # what was done is not done again
+    printed = capsys.readouterr().out
+    lines = [line.split() for line in printed.splitlines()]
+    assert ["Method", "A", "ours", "0.750*", "12346", "-"] in lines
+    assert ["paper", "0.70", "±", "0.01*", "-", "3*"] in lines
+    assert ["Method", "B", "ours", "0.250", "±", "0.010**", "12346", "-"] in lines
+    assert ["Method", "C", "paper", "0.60**", "-", "-"] in lines
+    assert "A table (Table 7)" in printed
+    assert "Look twice." in printed
+    assert "three objects" in printed
+
+
+def test_the_written_tables_say_the_same(paper):
+    run(paper, "run", "table", "--data", "toy")
+    run(paper, "run", "table", "--data", "toy")
+    results = json.loads(Path("runs/paper/small/results.json").read_text())
+    assert results["commands"][0].startswith("python paper/script.py begins counting up --budget 2")
+    assert results["rows"]["a"]["loss"]["mean"] == 0.75
+    assert set(results["machine"]) >= {"machine", "torch", "commit"}
+    files = {ending: Path(f"runs/paper/small/table.{ending}").read_text() for ending in ("md", "csv", "tex")}
+    assert "| Method B | ours | **0.250 ± 0.010** | 12346 | - |" in files["md"]
+    assert "|  | paper | 0.80 | - | **~4 h** |" in files["md"]
+    rows = list(csv.DictReader(files["csv"].splitlines()))
+    assert [(row["label"], row["source"]) for row in rows] == [
+        ("a", "ours"),
+        ("a", "paper"),
+        ("b", "ours"),
+        ("b", "paper"),
+        ("c", "paper"),
+    ]
+    assert r"Method B & ours & \textbf{0.250 $\pm$ 0.010} & 12346 & - \\" in files["tex"]
+
+
+def test_results_are_published_and_shown(paper, capsys):
+    assert run(paper, "show", "table") == 1
+    assert "`usd3 paper run table` gives them" in capsys.readouterr().err
+    run(paper, "run", "table", "--data", "toy")
+    run(paper, "run", "table", "--data", "toy")
+    assert run(paper, "publish", "table") == 0
+    assert (paper / "table" / "table.md").read_text() == Path("runs/paper/small/table.md").read_text()
+    assert (paper / "studies" / "small" / "first.json").is_file()
+    capsys.readouterr()
+    assert run(paper, "show", "table") == 0
+    assert "0.250 ± 0.010**" in capsys.readouterr().out
+    assert run(paper, "list") == 0
+    listed = capsys.readouterr().out
+    assert "A table" in listed
+    assert "an .npz file" in listed
+
+
+def test_data_budget_and_limit_reach_the_commands(paper, tmp_path):
+    file = tmp_path / "my data.npz"
+    file.touch()
+    made = Study.read(paper, "small").commands(paper, tmp_path / "out", Settings(str(file), 0.5, 40, 1))
+    assert made[0][3:6] == [str(file), "--budget", "0.5"]
+    assert made[1][3:7] == ["--limit", "40", "--quarter", "0.125"]
+    assert Study.read(paper, "small").commands(paper, tmp_path, Settings("toy", None, None, 1))[1][4] == "null"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "nothing"], "name = nothing: expected one of table"),
+        (["run"], "name = None: expected that of a table or figure: table"),
+        (["run", "table"], "data = None: expected an .npz file (--data says where they are)"),
+        (["run", "table", "--data", "missing.npz"], "data = missing.npz: expected an .npz file"),
+        (["run", "table", "--data", "toy", "--budget", "0"], "budget = 0"),
+        (["run", "table", "more"], "'more' is one word too many"),
+        (["list", "table"], "name = table: expected none for list"),
+        (["sell", "table"], "action"),
+    ],
+)
+def test_what_cannot_be_is_refused(paper, capsys, words, told):
+    assert run(paper, *words) != 0
+    assert told in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_another_budget_is_refused_for_a_study_that_was_begun(paper, capsys):
+    run(paper, "run", "table", "--data", "toy")
+    assert run(paper, "run", "table", "--data", "toy", "--budget", "3") == 1
+    assert "budget = 3.0: expected 2, as in" in capsys.readouterr().err
+    assert run(paper, "run", "table", "--data", str(paper)) == 1
+    assert "expected toy, as in" in capsys.readouterr().err
+
+
+def test_a_folder_without_studies_is_refused(tmp_path, capsys):
+    assert main(["paper", "list", "--paper", str(tmp_path)]) == 1
+    assert "expected the folder paper/ of a checkout" in capsys.readouterr().err
+
+
+def test_a_study_runs_what_it_needs_first_and_resumes_its_trainings(paper, tmp_path):
+    """With real commands: a training that was begun elsewhere goes on, and its evaluation is read."""
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(asdict(tiny_recipe(tmp_path))))
+    needed = "about: Before.\nsteps: ['train {paper}/../tiny.yaml --run {out}/model']\nresults: {}\n"
+    (paper / "studies" / "before.yaml").write_text(needed)
+    small = """about: After.
+needs: [before]
+steps: ["evaluate {before}/model --steps 3 --runs 2 --bound_samples 2 --out {out}/found.json"]
+results: {found.json: evaluate}
+"""
+    (paper / "studies" / "small.yaml").write_text(small)
+    table = "title: A\nplace: Table 1\nstudy: small\ncolumns: {1g_hellinger: 1g ↓, steps: steps}\nrows: {model: ours}\n"
+    (paper / "table" / "table.yaml").write_text(table)
+    (paper / "table" / "published.csv").unlink()
+    fit(tiny_recipe(tmp_path, steps=4), tmp_path / "runs/paper/before/model", progress=False)
+    assert run(paper, "run", "table") == 0
+    results = json.loads(Path("runs/paper/small/results.json").read_text())
+    assert results["rows"]["model"]["steps"]["mean"] == 4  # its own recipe holds when it goes on
+    assert 0 < results["rows"]["model"]["1g_hellinger"]["mean"] < 1
+    assert "Markov chain" in results["references"]
+    assert run(paper, "run", "table") == 0  # everything is there
+
+
+# ---- the tables of the project --------------------------------------------------------------------------------------
+
+NAMES = Table.names(PAPER)
+
+
+def test_every_table_of_the_paper_is_there():
+    places = [Table.read(PAPER, name).place for name in NAMES]
+    assert places == ["Figure 2", *(f"Table {number}" for number in range(1, 11))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_and_its_study_fit_together(name, tmp_path):
+    table = Table.read(PAPER, name)
+    study = Study.read(PAPER, table.study)
+    data = str(tmp_path) if study.data else None
+    text = " ".join(word for command in study.commands(PAPER, tmp_path, Settings(data, 1, None, 1)) for word in command)
+    assert "{" not in text
+    labels = set(table.rows) | {"VQGAN reconstruction"}
+    assert set(table.published) <= labels
+    for row in table.published.values():
+        assert set(row) <= set(table.columns)
+    if "compare" in study.results.values() or "cost" in study.results.values():
+        for label in table.rows:
+            assert f" {label}:" in f" {text}" or f" {label} " in f" {text} ", label
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_published_tables_are_what_their_results_say(name):
+    """Nothing is typed into a table by hand."""
+    table = Table.read(PAPER, name)
+    file = PAPER / "studies" / table.study / "results.json"
+    if not file.is_file():
+        assert not (PAPER / name / "table.md").exists()
+        return
+    results = json.loads(file.read_text())
+    assert "+changes" not in results["machine"]["commit"]
+    for ending, text in table.files(results).items():
+        assert (PAPER / name / f"table{ending}").read_text() == text
+
+
+def test_columns_are_results_that_exist():
+    known = {*METRICS, "parameters", "train_mib", "train_ms", "train_hours", "sample_hours", "sample_hours_corrected"}
+    known |= {"alpha_bar", "alpha_bar_ts", "beta"}
+    for name in NAMES:
+        assert set(Table.read(PAPER, name).columns) <= known
