@@ -207,11 +207,8 @@ def _notes(keys: Sequence[str]) -> str:
     used = {METRICS[key].better for key in keys}
     notes = "; ".join(["** best, * second best", *(text for name, text in directions.items() if name in used)])
     edit = " edit: more is more diverse, which alone is no merit." if "edit_diversity" in keys else ""
-    ratio = (
-        " ratio: more is nearer to the training data, or to all data: no merit alone."
-        if set(keys) & set(RATIOS)
-        else ""
-    )
+    grows = " ratio: grows where training data are repeated, and also where samples are better."
+    ratio = grows if set(keys) & set(RATIOS) else ""
     return f"{notes}.{edit}{ratio}"
 
 

@@ -384,7 +384,8 @@ def evaluate_baselines(
 ) -> Evaluation:
     """What shows the scale: a Markov chain, the continuations of other held-out objects, and the truth.
 
-    With objects `shared` also what train-to-test ratios these have there, and what copies of training objects have.
+    With objects `shared` also what train-to-test ratios these have there. A copy of a training object has no row: its
+    ratio is infinite.
     """
     truth, prefix = held_out.truth.flatten(1), held_out.prefix
     pad = None if held_out.pad is None else held_out.pad.flatten(1)
@@ -394,7 +395,6 @@ def evaluate_baselines(
     bits = {"Markov chain": chain_bits(dataset, truth, prefix, pad)}
     if shared is not None:
         drawn = reference_runs(dataset, shared.truth.flatten(1), prefix, None, settings.runs, settings.seed)
-        drawn["a training continuation"] = shared.copied(settings.runs).flatten(2)
         for name, x in drawn.items():
             ratios = shared.measured(x.unflatten(2, held_out.truth.shape[1:]), settings.include_prefix)
             rows[name] = rows.get(name, {}) | as_columns(ratios)

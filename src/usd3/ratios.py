@@ -80,11 +80,6 @@ class SharedPrefixes:
                 found[name] = {key: summarise(of_runs) for key, of_runs in values.items()}
         return found
 
-    def copied(self, runs: int) -> Tensor:
-        """What a model would give that knows the training data by heart, (R, N, ...): in turn all that begin so."""
-        rows = torch.tensor([[match[run % len(match)] for match in self.matches] for run in range(runs)])
-        return self.train[rows].reshape(runs, *self.truth.shape)
-
 
 def named_objects(
     name: str, data: DataConfig, dataset: Dataset, prefix: int, limit: int | None = None, option: str = "ratios"
@@ -93,7 +88,10 @@ def named_objects(
     require(name != data.train_key, option, name, "another array than that of training")
     require(prefix > 0, "prefix", prefix, f"1 or more for {option} {name}")
     named = replace(data.with_test(name, option), num_classes=dataset.num_classes)
-    objects = replace(dataset, test=named.load().test).test  # refuses objects of another shape
+    try:
+        objects = named.load().test
+    except ValueError as error:  # it speaks of test
+        raise ValueError(f"{option} = {name}: {error}") from None
     shared = SharedPrefixes.among(dataset.decoded(objects.tokens), objects.pad, dataset, prefix, limit)
     expected = f"an array with objects, without padding, whose first {prefix} elements also begin training objects"
     require(len(shared) > 0, option, name, expected)
