@@ -191,6 +191,7 @@ def test_a_judge_that_says_little_is_told_of(world, capsys, results, perceptual,
         (["--images.classifier", "vqgan"], "images.classifier = vqgan: vqgan: kind = vqgan: expected classifier"),
         ([*CHOSEN, "--data_path", "gone.npz"], "gone.npz: no such file; expected a .npy or .npz file (--data_path"),
         ([*CHOSEN, "--test_key", "a"], "test_key = a: expected null"),
+        ([*CHOSEN, "--ratios", "a"], "ratios = a: expected null"),
     ],
 )
 def test_wrong_options_end_in_one_line(world, capsys, options, message):

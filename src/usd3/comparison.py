@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from usd3._checks import require
 from usd3._tables import aligned, escaped_latex, latex_line
 from usd3.config import DataConfig
-from usd3.metrics.summary import COLUMNS, Summary
+from usd3.metrics.summary import COLUMNS, RATIOS, Summary
 from usd3.step import SETTLED
 
 __all__ = [
@@ -33,7 +33,10 @@ __all__ = [
 
 
 class Metric(NamedTuple):
-    """A column. Not every one says what is better: samples without any sense are the most diverse."""
+    """A column. Not every one says what is better: samples without any sense are the most diverse.
+
+    Nor do the train-to-test ratios: as printed they grow with copying and with quality.
+    """
 
     title: str
     better: Literal["lower", "higher"] | None = "lower"
@@ -55,6 +58,7 @@ IMAGE_METRICS = {
 }
 METRICS = {
     **{key: Metric(title, None if key == "edit_diversity" else "lower") for key, title in COLUMNS.items()},
+    **{key: Metric(title, None) for key, title in RATIOS.items()},
     **IMAGE_METRICS,
     "bits_per_element": Metric("bits/element"),
 }
@@ -88,7 +92,8 @@ class Row:
 def read_row(label: str, found: Mapping[str, Any]) -> Row:
     """What `usd3 evaluate` wrote about a model."""
     settings, trained = found["settings"], found["trained"]
-    drawn, seconds = found["objects"] * settings["runs"], _number(found["sampling_seconds"])
+    objects = found["objects"] + found.get("ratio_objects", 0)
+    drawn, seconds = objects * settings["runs"], _number(found["sampling_seconds"])
     minutes, counted = _number(trained["minutes"]), trained["steps"] - SETTLED
     costs = {
         "parameters": _number(trained["parameters"]),
@@ -121,7 +126,9 @@ def heading(found: Mapping[str, Any]) -> str:
     used, images = found["settings"], found.get("compared_with")
     if images is None:
         line = f"{found['data']}: {found['objects']} held-out objects, first {used['prefix']} elements given, "
-        return line + f"{used['runs']} continuations of each in {used['steps']} steps, seed {used['seed']}"
+        line += f"{used['runs']} continuations of each in {used['steps']} steps, seed {used['seed']}"
+        besides = found.get("ratio_objects")
+        return f"{line}; ratios on {besides} objects of {used['ratios']}" if besides else line
     return f"{found['data']}: {describe_images(used, images)}"
 
 
@@ -201,7 +208,9 @@ def _notes(keys: Sequence[str]) -> str:
     used = {METRICS[key].better for key in keys}
     notes = "; ".join(["** best, * second best", *(text for name, text in directions.items() if name in used)])
     edit = " edit: more is more diverse, which alone is no merit." if "edit_diversity" in keys else ""
-    return f"{notes}.{edit}"
+    grows = " ratio: grows where training data are repeated, and also where samples are better."
+    ratio = grows if set(keys) & set(RATIOS) else ""
+    return f"{notes}.{edit}{ratio}"
 
 
 def csv_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:

@@ -7,7 +7,8 @@ import importlib
 import inspect
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from usd3 import schedules
 from usd3._checks import as_count, as_number, require
 from usd3.baselines import METHODS, USD3, Method
 from usd3.data import Dataset, load_arrays, load_bach, load_image_tokens, load_lakh, load_midi, scramble
+from usd3.data.arrays import read_arrays
 from usd3.diffusion import Diffusion
 from usd3.nets import FilmTransformer, Hollow, HollowTransformer, MaskedTransformer, Transformer
 from usd3.noise import Absorbing, Marginal, Noise, Uniform
@@ -78,6 +80,16 @@ class DataConfig:
         as_count(self.length, "data.length", 1)
         as_count(self.transpose, "data.transpose", 0, 24)
         as_number(self.test_fraction, "data.test_fraction", 0, 1)
+
+    def with_test(self, key: str, option: str) -> "DataConfig":
+        """These data with another array of the .npz held out; `option` is what named it."""
+        stored = read_arrays(Path(str(self.path))) if self.source == "array" else None
+        if not isinstance(stored, dict):
+            raise ValueError(f"{option} = {key}: expected null, as the data are no .npz file")
+        names = sorted(stored) if len(stored) > 1 else []
+        listed = ", ".join(names) or "it has that of training alone"
+        require(key in names, option, key, f"an array of {self.path}: {listed}")
+        return replace(self, test_key=key)
 
     def load(self) -> Dataset:
         """Read the data."""

@@ -4,9 +4,8 @@ For models of images see `usd3.image_evaluation`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -15,22 +14,18 @@ from torch import Tensor
 from usd3._checks import as_count, as_number, require
 from usd3._random import seed_of
 from usd3.conditioning import prefix_given
-from usd3.data import Dataset, MarkovChain
-from usd3.metrics import (
-    Summary,
-    distances_to_matches,
-    evaluate_continuations,
-    format_table,
-    matching_rows,
-    ngram_hellinger,
-    ngram_outliers,
-    train_to_test_ratio,
-)
+from usd3.config import DataConfig
+from usd3.data import Dataset
+from usd3.metrics import Summary, evaluate_continuations, format_table
+from usd3.metrics.summary import COLUMNS, RATIOS, format_cell
 from usd3.pipeline import Pipeline
+from usd3.ratios import SharedPrefixes, as_columns, as_numbers, named_objects
+from usd3.references import chain_bits, reference_runs
 from usd3.samplers import Corrector, Step
 
 __all__ = [
     "Continuations",
+    "Draws",
     "Evaluation",
     "EvaluationSettings",
     "HeldOut",
@@ -42,9 +37,11 @@ __all__ = [
     "evaluate_baselines",
     "require_no_images",
     "require_same_shape",
+    "shared_prefixes",
 ]
 
 _LARGEST_N = 3  # of the n-grams
+_OF_RATIOS = ("to_test", "to_train", "literal", "swapped")
 _FEW = 10  # objects; a ratio of fewer is in the results, but not shown
 
 
@@ -81,8 +78,11 @@ class EvaluationSettings:
         prefix: elements of each held-out object that are given; null: as in training. Images are drawn from nothing.
         runs: continuations of each object, or sets of images; the table shows their mean and standard deviation.
         steps: sampling steps.
-        limit: use only the first so many held-out objects; null: all. Of images, for the bound alone.
+        limit: use only the first so many held-out objects, of `ratios` likewise; null: all. Of images, for the bound
+            alone.
         include_prefix: whether the given elements count in the n-grams and edit distances, as in the paper.
+        ratios: another array of the .npz, whose objects begin like training ones: these are continued too, for the
+            train-to-test ratios; null: where held-out prefixes occur in the training data, those.
         baselines: compare with a Markov chain and with other held-out objects; images with real ones.
         bound_samples: times at which the likelihood bound is estimated; 0: no bound.
         temperature: divide the logits by this.
@@ -97,6 +97,7 @@ class EvaluationSettings:
     steps: int = 100
     limit: int | None = None
     include_prefix: bool = True
+    ratios: str | None = None
     baselines: bool = True
     bound_samples: int = 64
     temperature: float = 1.0
@@ -151,7 +152,10 @@ class HeldOut:
 
 @dataclass
 class Evaluation:
-    """The rows of the table, the likelihood in bits per element, and how much of it repeats the training data."""
+    """The rows of the table, the likelihood in bits per element, and how much of it repeats the training data.
+
+    `ratio_objects` were continued besides the held-out `objects`, for the train-to-test ratios.
+    """
 
     settings: dict[str, Any]
     objects: int
@@ -159,6 +163,7 @@ class Evaluation:
     rows: dict[str, dict[str, Summary]]
     bits_per_element: dict[str, float] = field(default_factory=dict)
     parroting: dict[str, dict[str, float]] = field(default_factory=dict)
+    ratio_objects: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON, which knows finite numbers alone: None stands for the others."""
@@ -173,22 +178,34 @@ class Evaluation:
 
     def as_text(self) -> str:
         """Tables to read."""
-        lines = [format_table(self.rows)]
+        lines = [format_table(_part(self.rows, COLUMNS))]
         if self.bits_per_element:
             lines += ["", "bits per element of the held-out continuations (nats in brackets):"]
             lines += [f"  {name}: {b:.3f} ({b * math.log(2):.3f})" for name, b in self.bits_per_element.items()]
+        return "\n".join(lines + self._ratio_lines())
+
+    def _ratio_lines(self) -> list[str]:
+        """The train-to-test ratios, with the distances they are made of."""
         objects = next(iter(self.parroting.values()))["objects"] if self.parroting else 0
-        if 0 < objects < _FEW:
-            lines += [
-                "",
-                f"{objects:.0f} prefixes occur in the training data: too few for a train-to-test ratio",
-            ]
+        if self.ratio_objects:
+            lines = ["", f"train-to-test ratio, on {objects} objects of {self.settings['ratios']}:"]
+            lines += [format_table(_part(self.rows, RATIOS), RATIOS), "", "distances and ratios of the model:"]
+        elif objects >= _FEW:
+            lines = ["", f"train-to-test ratio, on the {objects} objects whose prefix is in the training data:"]
         elif objects:
-            lines += ["", f"train-to-test ratio, on the {objects:.0f} objects whose prefix is in the training data:"]
-            for name, values in self.parroting.items():
-                parts = (f"{key} {values[key]:.3f}" for key in ("to_test", "to_train", "literal", "swapped"))
-                lines.append(f"  {name}: {', '.join(parts)}")
-        return "\n".join(lines)
+            return ["", f"{objects} prefixes occur in the training data: too few for a train-to-test ratio"]
+        else:
+            return []
+        for name, values in self.parroting.items():
+            cells = {key: Summary(values[key], values[f"{key}_std"]) for key in _OF_RATIOS}
+            lines.append(f"  {name}: {', '.join(f'{key} {format_cell(cell)}' for key, cell in cells.items())}")
+        return lines
+
+
+def _part(rows: Mapping[str, dict[str, Summary]], columns: Mapping[str, str]) -> dict[str, dict[str, Summary]]:
+    """These columns of the rows that have some of them."""
+    parts = {name: {key: row[key] for key in columns if key in row} for name, row in rows.items()}
+    return {name: part for name, part in parts.items() if part}
 
 
 def _finite(value: Any) -> Any:
@@ -197,47 +214,71 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+Draws = dict[str, Tensor]
+"""Objects (R, N, ...) in the categories of the data, as they are kept in a file: "tokens", and for the train-to-test
+ratios "ratio_tokens"."""
+
+
 class Task(Protocol):
     """What a model is asked to draw, and how that is measured."""
 
     @property
-    def num(self) -> int:
-        """Objects of a run."""
+    def sizes(self) -> dict[str, int]:
+        """Objects of a run, by the name of what they are."""
 
-    def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Tensor:
-        """Draw all runs: (R, N, ...) in the categories of the data."""
+    def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Draws:
+        """Draw all runs."""
 
-    def measure(self, generated: Tensor, settings: EvaluationSettings) -> Evaluation:
-        """Measure objects (R, N, ...)."""
+    def measure(self, generated: Draws, settings: EvaluationSettings) -> Evaluation:
+        """Measure what was drawn."""
 
 
 @dataclass(frozen=True)
 class Continuations:
-    """The task on sequences: continue held-out objects."""
+    """The task on sequences: continue held-out objects, and for the train-to-test ratios those of `shared`."""
 
     pipeline: Pipeline
     dataset: Dataset
     held_out: HeldOut
     settings: EvaluationSettings
+    shared: SharedPrefixes | None = None
 
     @classmethod
-    def of(cls, pipeline: Pipeline, dataset: Dataset, settings: EvaluationSettings) -> "Continuations":
+    def of(
+        cls, pipeline: Pipeline, data: DataConfig, dataset: Dataset, settings: EvaluationSettings
+    ) -> "Continuations":
         """On the held-out objects of the data."""
         require_no_images(settings)
-        return cls(pipeline, dataset, HeldOut.of(pipeline, dataset, settings), settings)
+        held_out = HeldOut.of(pipeline, dataset, settings)
+        return cls(pipeline, dataset, held_out, settings, shared_prefixes(data, dataset, settings, held_out.prefix))
 
     @property
-    def num(self) -> int:
+    def sizes(self) -> dict[str, int]:
         """Objects of a run."""
-        return len(self.held_out.truth)
+        besides = {} if self.shared is None else {"ratio_tokens": len(self.shared)}
+        return {"tokens": len(self.held_out.truth)} | besides
 
-    def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Tensor:
+    def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Draws:
         """Continue each object `runs` times."""
-        return continue_held_out(self.pipeline, self.held_out, self.settings, corrector, callback)
+        drawn = {"tokens": continue_held_out(self.pipeline, self.held_out, self.settings, corrector, callback)}
+        if self.shared is not None:
+            what = {"tokens": self.shared.truth, "given": self.held_out.given}
+            drawn["ratio_tokens"] = draw_runs(self.pipeline, self.settings, corrector, callback, **what)
+        return drawn
 
-    def measure(self, generated: Tensor, settings: EvaluationSettings) -> Evaluation:
+    def measure(self, generated: Draws, settings: EvaluationSettings) -> Evaluation:
         """Compare with what is true."""
-        return evaluate(self.pipeline, self.dataset, self.held_out, settings, generated)
+        tokens, besides = generated["tokens"], generated.get("ratio_tokens")
+        return evaluate(self.pipeline, self.dataset, self.held_out, settings, tokens, self.shared, besides)
+
+
+def shared_prefixes(
+    data: DataConfig, dataset: Dataset, settings: EvaluationSettings, prefix: int, option: str = "ratios"
+) -> SharedPrefixes | None:
+    """The objects of the array that `settings.ratios` names; `option` is how errors call that setting."""
+    if settings.ratios is None:
+        return None
+    return named_objects(settings.ratios, data, dataset, prefix, settings.limit, option)
 
 
 def require_same_shape(pipeline: Pipeline, dataset: Dataset) -> None:
@@ -290,9 +331,19 @@ def draw_runs(
 
 
 def evaluate(
-    pipeline: Pipeline, dataset: Dataset, held_out: HeldOut, settings: EvaluationSettings, generated: Tensor
+    pipeline: Pipeline,
+    dataset: Dataset,
+    held_out: HeldOut,
+    settings: EvaluationSettings,
+    generated: Tensor,
+    shared: SharedPrefixes | None = None,
+    besides: Tensor | None = None,
 ) -> Evaluation:
-    """Compare continuations (R, N, ...) of the held-out objects with what is true."""
+    """Compare continuations (R, N, ...) of the held-out objects with what is true.
+
+    The train-to-test ratios are those of the continuations `besides` of objects `shared`; without these, those of the
+    held-out objects whose prefix occurs in the training data.
+    """
     shape, prefix = held_out.truth.shape, held_out.prefix
     fits = generated.shape[1:] == shape
     require(fits, "shape of the samples", tuple(generated.shape), f"(runs, {', '.join(map(str, shape))})")
@@ -315,84 +366,36 @@ def evaluate(
         )
         found.bits_per_element["model (upper bound)"] = float(nats.sum() / free.sum() / math.log(2))
     if settings.baselines:
-        scale = evaluate_baselines(dataset, held_out, replace(settings, runs=len(generated)))
+        scale = evaluate_baselines(dataset, held_out, replace(settings, runs=len(generated)), shared)
         found.rows |= scale.rows
         found.bits_per_element |= scale.bits_per_element
-    if prefix:
-        found.parroting = _parroting(generated, truth, pad, dataset, prefix, skip)
+    if shared is not None and besides is not None:
+        ratios = shared.measured(besides, settings.include_prefix)
+        found.parroting, found.ratio_objects = as_numbers(ratios, len(shared)), len(shared)
+        row |= as_columns(ratios)
+    elif len(own := SharedPrefixes.among(held_out.truth, held_out.pad, dataset, prefix)):
+        ratios = own.measured(generated[:, own.rows].unflatten(2, shape[1:]), settings.include_prefix)
+        found.parroting = as_numbers(ratios, len(own))
     return found
 
 
-def evaluate_baselines(dataset: Dataset, held_out: HeldOut, settings: EvaluationSettings) -> Evaluation:
-    """What shows the scale: a Markov chain, the continuations of other held-out objects, and the truth."""
-    truth, prefix, runs = held_out.truth.flatten(1), held_out.prefix, settings.runs
+def evaluate_baselines(
+    dataset: Dataset, held_out: HeldOut, settings: EvaluationSettings, shared: SharedPrefixes | None = None
+) -> Evaluation:
+    """What shows the scale: a Markov chain, the continuations of other held-out objects, and the truth.
+
+    With objects `shared` also what train-to-test ratios these have there. A copy of a training object has no row: its
+    ratio is infinite.
+    """
+    truth, prefix = held_out.truth.flatten(1), held_out.prefix
     pad = None if held_out.pad is None else held_out.pad.flatten(1)
     skip = 0 if settings.include_prefix else prefix
-    measure = partial(evaluate_continuations, truth=truth, skip=skip, pad=pad)
-    chains = _chain_runs(_chain(dataset, 0), truth, prefix, pad, runs, settings.seed)
-    rows = {"Markov chain": measure(chains)}
-    if len(truth) > runs:
-        rows["another held-out object"] = measure(_other_objects(truth, prefix, pad, runs))
-    rows["the truth itself"] = measure(truth[None])
-    bits = {"Markov chain": _chain_bits(_chain(dataset, 0.01), truth, prefix, pad)}
+    drawn = reference_runs(dataset, truth, prefix, pad, settings.runs, settings.seed)
+    rows = {name: evaluate_continuations(x, truth=truth, skip=skip, pad=pad) for name, x in drawn.items()}
+    bits = {"Markov chain": chain_bits(dataset, truth, prefix, pad)}
+    if shared is not None:
+        drawn = reference_runs(dataset, shared.truth.flatten(1), prefix, None, settings.runs, settings.seed)
+        for name, x in drawn.items():
+            ratios = shared.measured(x.unflatten(2, held_out.truth.shape[1:]), settings.include_prefix)
+            rows[name] = rows.get(name, {}) | as_columns(ratios)
     return Evaluation(asdict(settings) | {"prefix": prefix}, len(truth), held_out.skipped, rows, bits)
-
-
-def _chain(dataset: Dataset, smoothing: float) -> MarkovChain:
-    train = dataset.train
-    pad = None if train.pad is None else train.pad.flatten(1)
-    return MarkovChain(dataset.num_classes).fit(dataset.decoded(train.tokens.long()).flatten(1), pad, smoothing)
-
-
-def _chain_runs(chain: MarkovChain, truth: Tensor, prefix: int, pad: Tensor | None, runs: int, seed: int) -> Tensor:
-    """Continuations by the chain; padding as in the truth."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = [chain.extend(truth[:, :prefix], truth.shape[1], generator) for _ in range(runs)]
-    return torch.stack([x if pad is None else torch.where(pad, truth, x) for x in drawn])
-
-
-def _chain_bits(chain: MarkovChain, truth: Tensor, prefix: int, pad: Tensor | None) -> float:
-    """-log2 probability of each free element under the chain, on average."""
-    bits = -chain.log_prob(truth)[:, prefix:] / math.log(2)
-    return float(bits.mean() if pad is None else bits[~pad[:, prefix:]].mean())
-
-
-def _other_objects(truth: Tensor, prefix: int, pad: Tensor | None, runs: int) -> Tensor:
-    """The prefix of each object with what follows in another; a short one is repeated."""
-    whole = truth.clone()
-    if pad is not None:
-        for row, padded in zip(whole, pad):
-            real = row[~padded]
-            row.copy_(real.repeat(-(-len(row) // len(real)))[: len(row)])
-    shifts = [(run + 1) * len(truth) // (runs + 1) for run in range(runs)]  # far apart: neighbours are of one piece
-    mixed = [torch.cat([truth[:, :prefix], whole.roll(shift, 0)[:, prefix:]], 1) for shift in shifts]
-    return torch.stack([x if pad is None else torch.where(pad, truth, x) for x in mixed])
-
-
-def _parroting(
-    generated: Tensor, truth: Tensor, pad: Tensor | None, dataset: Dataset, prefix: int, skip: int
-) -> dict[str, dict[str, float]]:
-    """Distances to the truth and to the training objects with the same prefix, and both readings of their ratio.
-
-    Objects with padding are left out.
-    """
-    train = dataset.decoded(dataset.train.tokens.long()).flatten(1)
-    if dataset.train.pad is not None:
-        train = train[~dataset.train.pad.flatten(1).any(1)]
-    matches = matching_rows(truth, train, prefix) if len(train) else []
-    whole = [True] * len(truth) if pad is None else (~pad.any(1)).tolist()
-    rows = [i for i, match in enumerate(matches) if len(match) and whole[i]]
-    if not rows:
-        return {}
-    own, truth, train = [matches[i] for i in rows], truth[rows, skip:], train[:, skip:]
-    found = {}
-    for n in range(1, _LARGEST_N + 1):
-        for name, distance in (("Hellinger", ngram_hellinger), ("outliers", ngram_outliers)):
-            of_n = partial(distance, n=n)
-            made = [x[rows, skip:] for x in generated]
-            a = sum(of_n(x, truth).mean() for x in made) / len(made)
-            b = sum(distances_to_matches(of_n, x, train, own).mean() for x in made) / len(made)
-            ratio = train_to_test_ratio(a, b)
-            values = {"to_test": a, "to_train": b, "literal": ratio.literal, "swapped": ratio.swapped}
-            found[f"{n}g {name}"] = {key: float(value) for key, value in values.items()} | {"objects": len(rows)}
-    return found

@@ -18,7 +18,7 @@ from usd3._checks import require
 from usd3._processes import is_main
 from usd3.comparison import IMAGE_METRICS, describe_images
 from usd3.data import Dataset, spread
-from usd3.evaluation import Evaluation, EvaluationSettings, draw_runs, require_same_shape
+from usd3.evaluation import Draws, Evaluation, EvaluationSettings, draw_runs, require_same_shape
 from usd3.images.folders import about, fingerprint, results, warn_unfinished
 from usd3.images.opening import (
     image_size,
@@ -63,6 +63,7 @@ def require_image_settings(settings: EvaluationSettings, options: str = "images"
     require(settings.prefix in (None, 0), "prefix", settings.prefix, "null or 0: images are drawn from nothing")
     whole = settings.include_prefix
     require(whole, "include_prefix", whole, "true: images are drawn from nothing")
+    require(settings.ratios is None, "ratios", settings.ratios, "null: images are drawn from nothing")
     chosen = settings.images.classifier
     trains = "the folder of a classifier, as `usd3 classifier --images IMAGES --run FOLDER` trains one"
     require(chosen is not None, f"{options}.classifier", chosen, trains)
@@ -148,16 +149,19 @@ class FreeImages:
         return cls(pipeline, dataset, RealImages(dataset, settings, str(pipeline.device)), settings)
 
     @property
-    def num(self) -> int:
+    def sizes(self) -> dict[str, int]:
         """Images of a run."""
-        return self.settings.images.num
+        return {"tokens": self.settings.images.num}
 
-    def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Tensor:
+    def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Draws:
         """Draw `runs` sets of tokens."""
-        return draw_runs(self.pipeline, self.settings, corrector, callback, num=self.num)
+        return {"tokens": draw_runs(self.pipeline, self.settings, corrector, callback, num=self.settings.images.num)}
 
-    def measure(self, generated: Tensor, settings: EvaluationSettings) -> ImageEvaluation:
-        """Compare sets of images (R, N, h, w) with the training images."""
+    def measure(self, generated: Draws, settings: EvaluationSettings) -> ImageEvaluation:
+        """Compare sets of images, tokens (R, N, h, w), with the training images."""
+        return self._measured(generated["tokens"], settings)
+
+    def _measured(self, generated: Tensor, settings: EvaluationSettings) -> ImageEvaluation:
         shape, few = tuple(self.pipeline.config.shape), generated.shape[1] < 2
         fits = generated.dim() == 4 and tuple(generated.shape[2:]) == shape and not few
         require(fits, "shape of the samples", tuple(generated.shape), f"(runs, images, {', '.join(map(str, shape))})")

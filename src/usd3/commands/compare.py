@@ -31,7 +31,14 @@ from usd3.comparison import (
 from usd3.config import DataConfig, Recipe, TrainingConfig
 from usd3.data import Dataset
 from usd3.data.arrays import read_arrays
-from usd3.evaluation import Evaluation, EvaluationSettings, HeldOut, evaluate_baselines, require_no_images
+from usd3.evaluation import (
+    Evaluation,
+    EvaluationSettings,
+    HeldOut,
+    evaluate_baselines,
+    require_no_images,
+    shared_prefixes,
+)
 from usd3.experiment import default_prefix, new_folder, pipeline_for
 from usd3.image_evaluation import RealImages
 from usd3.images import load_vqgan
@@ -100,7 +107,7 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     settings = replace(options.evaluation, prefix=prefix)
     for entry in entries:
         _require_measurable(entry, dataset, settings)  # before anything is trained
-    scale = _scale(dataset, settings, options.device)
+    scale = _scale(data, dataset, settings, options.device)
     out = new_folder("runs", "compare") if out is None else out
     print(f"results go to {out}; with --out {out} the same command goes on", file=sys.stderr)
     write_whole(out / _MARK, json.dumps(_about(entries, settings), indent=2) + "\n")
@@ -175,7 +182,9 @@ def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSett
         pipeline.diffusion.grid(pipeline.method.grid(settings.steps, settings.sampler or known[0]))
 
 
-def _scale(dataset: Dataset, settings: EvaluationSettings, device: str | None) -> Callable[[], Evaluation]:
+def _scale(
+    data: DataConfig, dataset: Dataset, settings: EvaluationSettings, device: str | None
+) -> Callable[[], Evaluation]:
     """How to measure what shows the scale: the Markov chain, other objects and the truth; of images, real ones.
 
     Refuses what could not be measured, before anything is trained.
@@ -183,7 +192,8 @@ def _scale(dataset: Dataset, settings: EvaluationSettings, device: str | None) -
     if dataset.source is None:
         require_no_images(settings)
         held_out = HeldOut.after(int(settings.prefix or 0), dataset, settings.limit)
-        return lambda: evaluate_baselines(dataset, held_out, settings)
+        shared = shared_prefixes(data, dataset, settings, held_out.prefix, option="evaluation.ratios")
+        return lambda: evaluate_baselines(dataset, held_out, settings, shared)
     real = RealImages(dataset, settings, device, options="evaluation.images")
     return lambda: real.evaluation(settings)
 
@@ -300,7 +310,13 @@ def _is_measured(entry: Entry, out: Path, settings: EvaluationSettings) -> bool:
     if not file.is_file() or file.stat().st_mtime < weights.stat().st_mtime:
         return False
     found = json.loads(file.read_text())
-    return bool(found["settings"] == asdict(settings) and found["model"] == os.path.abspath(entry.folder(out)))
+    return _same_settings(found, settings) and bool(found["model"] == os.path.abspath(entry.folder(out)))
+
+
+def _same_settings(found: dict[str, Any], settings: EvaluationSettings) -> bool:
+    """Whether results were made with these settings; one that was unknown then had its default."""
+    used: dict[str, Any] = asdict(EvaluationSettings()) | found["settings"]
+    return used == asdict(settings)
 
 
 def _measuring(entry: Entry, out: Path, options: CompareOptions, settings: EvaluationSettings, keep: bool) -> Job:
@@ -325,7 +341,7 @@ def _references(
     file, about = out / "references.json", {"data": asdict(data)}
     if file.is_file():
         kept: dict[str, Any] = json.loads(file.read_text())
-        if kept["settings"] == asdict(settings) and kept["data"] == about["data"]:
+        if _same_settings(kept, settings) and kept["data"] == about["data"]:
             return kept
     found = about | measured().as_dict()
     write_whole(file, json.dumps(found, indent=2, allow_nan=False) + "\n")

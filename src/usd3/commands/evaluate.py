@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from usd3._checks import require
 from usd3._files import write_whole, written_whole
@@ -17,7 +18,7 @@ from usd3.commands.prompts import naming_data_path
 from usd3.commands.sample import CorrectorOptions
 from usd3.config import DataConfig
 from usd3.data.arrays import read_arrays
-from usd3.evaluation import Continuations, EvaluationSettings, Task
+from usd3.evaluation import Continuations, Draws, EvaluationSettings, Task
 from usd3.image_evaluation import FreeImages, require_image_settings
 from usd3.pipeline import Pipeline
 from usd3.progress import counted
@@ -29,13 +30,13 @@ __all__ = ["EvaluateOptions", "Subject", "as_json", "require_free", "run_evaluat
 class EvaluateOptions(EvaluationSettings):
     """Measure a trained model on held-out data: n-grams, diversity, likelihood.
 
-    Where prefixes of held-out objects occur in the training data, also how much of these is repeated. A model of image
-    tokens draws images, which are compared with the training images: see the options --images.
+    Where prefixes of held-out objects occur in the training data, also how much of these is repeated; see --ratios. A
+    model of image tokens draws images, which are compared with the training images: see the options --images.
 
     Args:
         model: folder of a run or of a saved model.
         samples: an .npz with "tokens" (R, N, ...) to measure instead of new samples, or of one run (N, ...), as
-            `usd3 sample` writes them.
+            `usd3 sample` writes them; with --ratios also with "ratio_tokens", as --save_samples writes both.
         save_samples: write the samples here, an .npz; null: do not keep them.
         data_path: where the data are, if not where they were in training.
         test_key: the held-out array of an .npz, if not that of training.
@@ -74,8 +75,9 @@ def run_evaluation(options: EvaluateOptions) -> None:
     if generated is None:
         generated, seconds = subject.drawn(options.corrector)
         if options.save_samples is not None and is_main():
+            arrays: dict[str, Any] = {name: tokens.numpy() for name, tokens in generated.items()}
             with written_whole(options.save_samples) as file:
-                np.savez_compressed(file, tokens=generated.numpy())
+                np.savez_compressed(file, **arrays)
     try:
         found = subject.task.measure(generated, subject.settings)
     except KeyboardInterrupt:
@@ -107,8 +109,13 @@ class Subject:
         if pipeline.config.source is not None:
             require_image_settings(settings)  # before anything is read
         with naming_data_path():
-            dataset = _data(options, pipeline.config.data).load()
-        kind = Continuations if pipeline.config.source is None else FreeImages
+            data = _data(options, pipeline.config.data)
+            dataset = data.load()
+        task: Task
+        if pipeline.config.source is None:
+            task = Continuations.of(pipeline, data, dataset, settings)
+        else:
+            task = FreeImages.of(pipeline, dataset, settings)
         about = {
             "model": options.model,
             "data": dataset.name,
@@ -116,12 +123,12 @@ class Subject:
             "usd3": __version__,
             "trained": _trained(pipeline),
         }
-        return cls(pipeline, kind.of(pipeline, dataset, settings), settings, about)
+        return cls(pipeline, task, settings, about)
 
-    def drawn(self, corrector: CorrectorOptions, title: str = "sampling") -> tuple[torch.Tensor, float]:
+    def drawn(self, corrector: CorrectorOptions, title: str = "sampling") -> tuple[Draws, float]:
         """New objects (R, N, ...), and how many seconds they took."""
-        settings, num = self.settings, self.task.num
-        batches = -(-num // (settings.batch_size or self.pipeline.batch_size(num)))
+        settings, sizes = self.settings, self.task.sizes.values()
+        batches = sum(-(-num // (settings.batch_size or self.pipeline.batch_size(num))) for num in sizes)
         moves = self.pipeline.num_moves(settings.steps, settings.sampler)
         began = time.monotonic()
         with counted(title, settings.runs * moves * batches) as count:
@@ -143,24 +150,23 @@ def _trained(pipeline: Pipeline) -> dict[str, float | None]:
 def _data(options: EvaluateOptions, data: DataConfig) -> DataConfig:
     """The data of training, elsewhere or with another held-out array where the options say so."""
     data = replace(data, path=options.data_path or data.path)
-    if options.test_key is not None:
-        require(data.source == "array", "test_key", options.test_key, "null, as the data are no .npz file")
-        stored = read_arrays(Path(str(data.path)))
-        names = sorted(stored) if isinstance(stored, dict) else []
-        require(options.test_key in names, "test_key", options.test_key, f"an array of {data.path}: {', '.join(names)}")
-        data = replace(data, test_key=options.test_key)
-    return data
+    return data if options.test_key is None else data.with_test(options.test_key, "test_key")
 
 
-def _samples(options: EvaluateOptions, pipeline: Pipeline) -> torch.Tensor | None:
+def _samples(options: EvaluateOptions, pipeline: Pipeline) -> Draws | None:
     """Those of a file, where the options name one."""
     if options.samples is None:
         return None
-    path, config = Path(options.samples), pipeline.config
+    path, names = Path(options.samples), ["tokens"] if options.ratios is None else ["tokens", "ratio_tokens"]
     stored = read_arrays(path)
-    if not isinstance(stored, dict) or "tokens" not in stored:
-        raise ValueError(f'samples = {path}: expected an .npz with "tokens"')
-    tokens = stored["tokens"]
+    for name in names:
+        if not isinstance(stored, dict) or name not in stored:
+            raise ValueError(f'samples = {path}: expected an .npz with "{name}"')
+    return {name: _checked(stored[name], pipeline) for name in names}
+
+
+def _checked(tokens: NDArray[Any], pipeline: Pipeline) -> torch.Tensor:
+    config = pipeline.config
     tokens = tokens[None] if tokens.ndim == 1 + len(config.shape) else tokens
     fits = tokens.dtype.kind in "iu" and tokens.ndim == 2 + len(config.shape) and tokens.size > 0
     require(fits, "samples", f"{tokens.dtype} {tokens.shape}", "integers (runs, objects, ...) or (objects, ...)")

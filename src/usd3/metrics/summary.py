@@ -9,12 +9,17 @@ import numpy as np
 from usd3._checks import require
 from usd3.metrics._arrays import Floats
 
-__all__ = ["COLUMNS", "Summary", "format_table", "summarise"]
+__all__ = ["COLUMNS", "RATIOS", "Summary", "format_cell", "format_table", "summarise"]
 
 COLUMNS = {
     **{f"{n}g_hellinger": f"{n}g Hellinger" for n in (1, 2, 3)},
     **{f"{n}g_outliers": f"{n}g outliers" for n in (1, 2, 3)},
     "edit_diversity": "edit",
+}
+RATIOS = {
+    f"ratio_{n}g_{key}": f"{n}g {title} ratio"
+    for key, title in (("hellinger", "Hellinger"), ("outliers", "outliers"))
+    for n in (1, 2, 3)
 }
 
 
@@ -39,12 +44,13 @@ def format_table(rows: Mapping[str, Mapping[str, Summary]], columns: Mapping[str
     unknown = sorted({key for cells in rows.values() for key in cells} - set(columns))
     require(not unknown, "rows", unknown, f"only the columns {', '.join(columns)}")
     lines = [["", *columns.values()]]
-    lines += [[name, *(_cell(cells.get(key)) for key in columns)] for name, cells in rows.items()]
+    lines += [[name, *(format_cell(cells.get(key)) for key in columns)] for name, cells in rows.items()]
     widths = np.max([[len(cell) for cell in line] for line in lines], axis=0)
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip() for line in lines)
 
 
-def _cell(summary: Summary | None) -> str:
+def format_cell(summary: Summary | None) -> str:
+    """ "mean ± std", "mean" where there is no std, and "-" where there is nothing."""
     if summary is None:
         return "-"
     if summary.std == 0 or math.isnan(summary.std):

@@ -10,6 +10,7 @@ import numpy as np
 
 from usd3._checks import require
 from usd3.comparison import IMAGE_METRICS, METRICS, Row, marks
+from usd3.metrics.summary import RATIOS
 from usd3.pictures._common import GENERATED, GIVEN, INK, SOFT_INK, new_figure, save, style
 from usd3.pictures.losses import Floats, column, read_log, run_logs
 
@@ -34,6 +35,7 @@ ORDER = (
     *(f"{n}g_outliers" for n in (1, 2, 3)),
     *IMAGE_METRICS,
     "bits_per_element",
+    *RATIOS,
 )
 
 
