@@ -30,9 +30,9 @@ json.dump(found, open(out, "w"))
 STUDY = """
 about: A study.
 budget: 2
-data: {expected: an .npz file, path: "{path}", toy: counting up}
+data: {expected: an .npz file, file: "{path}", toy: counting up}
 steps:
-  - python {paper}/script.py begins {data} --budget {budget} --tries {out}/tries --out {out}/first.json
+  - python {paper}/script.py begins {data} --kind {kind} --budget {budget} --tries {out}/tries --out {out}/first.json
   - python {paper}/script.py fails --limit {limit} --quarter {quarter} --tries {out}/tries --out {out}/second.json
 results: {second.json: file}
 pictures: [first.json]
@@ -68,7 +68,7 @@ def test_a_study_goes_on_where_it_failed_and_its_table_shows_both_numbers(paper,
     assert run(paper, "run", "table", "--data", "toy") == 1
     said = capsys.readouterr().err
     assert "small 1/2: python" in said
-    assert "counting up --budget 2" in said
+    assert "counting up --kind toy --budget 2" in said
     assert said.splitlines()[-1].endswith("failed; the same command goes on from there")
     assert run(paper, "run", "table", "--data", "toy") == 0
     tries = Path("runs/paper/small/tries").read_text().split()
@@ -88,7 +88,7 @@ def test_the_written_tables_say_the_same(paper):
     run(paper, "run", "table", "--data", "toy")
     run(paper, "run", "table", "--data", "toy")
     results = json.loads(Path("runs/paper/small/results.json").read_text())
-    assert results["commands"][0].startswith("python paper/script.py begins counting up --budget 2")
+    assert results["commands"][0].startswith("python paper/script.py begins counting up --kind toy --budget 2")
     assert results["rows"]["a"]["loss"]["mean"] == 0.75
     assert set(results["machine"]) >= {"machine", "torch", "commit"}
     files = {ending: Path(f"runs/paper/small/table.{ending}").read_text() for ending in ("md", "csv", "tex")}
@@ -126,7 +126,7 @@ def test_data_budget_and_limit_reach_the_commands(paper, tmp_path):
     file = tmp_path / "my data.npz"
     file.touch()
     made = Study.read(paper, "small").commands(paper, tmp_path / "out", Settings(str(file), 0.5, 40, 1))
-    assert made[0][3:6] == [str(file), "--budget", "0.5"]
+    assert made[0][3:8] == [str(file), "--kind", "file", "--budget", "0.5"]
     assert made[1][3:7] == ["--limit", "40", "--quarter", "0.125"]
     assert Study.read(paper, "small").commands(paper, tmp_path, Settings("toy", None, None, 1))[1][4] == "null"
 

@@ -46,8 +46,8 @@ class Study:
         results: which of its files and folders have the results, and how they are read: see `usd3.paper.results`.
         budget: minutes of each training, where no others are asked for.
         limit: what {limit} is where nothing is asked for.
-        data: by `expected`, in words, what the data are; by `path`, what {data} is for the {path} of a file or folder;
-            by any other word what it is for that word. Empty: it needs no data.
+        data: by `expected`, in words, what the data are; by other words what {data} is where that word is given, or
+            where a file or folder is given, whose {path} it names. {kind} is the word. Empty: it needs no data.
         needs: studies that are run before.
         pictures: those of its files to publish with the results.
     """
@@ -86,21 +86,24 @@ class Study:
             "compile": "true" if torch.cuda.is_available() else "false",
         }
         words = [shlex.split(step) for step in self.steps]
-        data = self._data_words(settings.data) if any(_DATA in step for step in words) else []
+        data: list[str] = []
+        if any(_DATA in step for step in words):
+            values["kind"], data = self._data_words(settings.data)
         return [
-            [part.format_map(values) for word in step for part in ([word] if word != _DATA else data)] for step in words
+            [part for word in step for part in (data if word == _DATA else [word.format_map(values)])] for step in words
         ]
 
-    def _data_words(self, given: str | None) -> list[str]:
-        """What the commands are told of the data."""
+    def _data_words(self, given: str | None) -> tuple[str, list[str]]:
+        """Which kind of data it is, and what the commands are told of them."""
         expected = f"{self.data.get('expected')} (--data says where they are)"
+        kinds = {word: shlex.split(told) for word, told in self.data.items() if word != "expected"}
         require(given is not None, "data", given, expected)
-        given = str(given)
-        if given in self.data.keys() - {"expected", "path"}:
-            return shlex.split(self.data[given])
-        require(os.path.exists(given), "data", given, expected)
-        path = os.path.abspath(given)
-        return [word.replace("{path}", path) for word in shlex.split(self.data["path"])]
+        named = [word for word, told in kinds.items() if word == given and "{path}" not in told]
+        if named:
+            return named[0], kinds[named[0]]
+        require(os.path.exists(str(given)), "data", given, expected)
+        kind = next(word for word, told in kinds.items() if "{path}" in told)
+        return kind, [os.path.abspath(str(given)) if word == "{path}" else word for word in kinds[kind]]
 
     def run(self, paper: Path, root: Path, settings: Settings) -> list[list[str]]:
         """Run what is not done yet, that of the studies it needs first; all its commands.
