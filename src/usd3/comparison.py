@@ -18,15 +18,19 @@ __all__ = [
     "METRICS",
     "Metric",
     "Row",
+    "aligned",
     "csv_table",
     "describe_images",
+    "escaped",
     "heading",
     "latex_table",
     "marks",
     "read_references",
     "read_row",
     "require_comparable",
+    "short",
     "shown_metrics",
+    "tabular",
     "text_table",
 ]
 
@@ -191,7 +195,7 @@ def text_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     body += [[row.label, *(_cell(row, key, " ± ") for key in keys)] for row in references]
     costs = [["", *COSTS.values()]]
     costs += [[row.label, *(_cost(row, key) for key in COSTS)] for row in rows]
-    return "\n".join([*_aligned([head, *body]), "", _notes(keys), "", *_aligned(costs)]) + "\n"
+    return "\n".join([*aligned([head, *body]), "", _notes(keys), "", *aligned(costs)]) + "\n"
 
 
 def _notes(keys: Sequence[str]) -> str:
@@ -222,19 +226,19 @@ def latex_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     """A tabular of the metrics, the best bold and the second best underlined. It needs the package booktabs."""
     keys = shown_metrics([*rows, *references])
     marked = {key: marks(rows, key) for key in keys}
-    titles = [_escaped(METRICS[key].titled) for key in keys]
+    titles = [escaped(METRICS[key].titled) for key in keys]
     best = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
     body = [
-        [_escaped(row.label), *(best[marked[key][i]].format(_cell(row, key, r"$\pm$")) for key in keys)]
+        [escaped(row.label), *(best[marked[key][i]].format(_cell(row, key, r"$\pm$")) for key in keys)]
         for i, row in enumerate(rows)
     ]
-    below = [[_escaped(row.label), *(_cell(row, key, r"$\pm$") for key in keys)] for row in references]
-    lines = [
-        r"\begin{tabular}{l" + "c" * len(keys) + "}",
-        r"\toprule",
-        _latex_line(["Method", *titles]),
-        r"\midrule",
-    ]
+    below = [[escaped(row.label), *(_cell(row, key, r"$\pm$") for key in keys)] for row in references]
+    return tabular(["Method", *titles], body, below)
+
+
+def tabular(head: Sequence[str], body: Sequence[Sequence[str]], below: Sequence[Sequence[str]] = ()) -> str:
+    """A LaTeX table of cells that are LaTeX already; `below` comes under a line of its own."""
+    lines = [r"\begin{tabular}{l" + "c" * (len(head) - 1) + "}", r"\toprule", _latex_line(head), r"\midrule"]
     lines += map(_latex_line, body)
     lines += [r"\midrule", *map(_latex_line, below)] if below else []
     return "\n".join(["% needs \\usepackage{booktabs}", *lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
@@ -249,13 +253,18 @@ def _cell(row: Row, metric: str, between: str) -> str:
 
 
 def _cost(row: Row, key: str) -> str:
-    value = row.costs.get(key, math.nan)
+    return short(row.costs.get(key, math.nan))
+
+
+def short(value: float) -> str:
+    """A whole number, or three digits; "-" where it is not known."""
     if not math.isfinite(value):
         return "-"
     return f"{value:,.0f}" if value == round(value) and abs(value) >= 1 else f"{value:.3g}"
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """The cells of each line below those of the line before."""
     widths = [max(map(len, column)) for column in zip(*lines)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
 
@@ -277,5 +286,6 @@ _SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 }
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """As LaTeX prints it."""
     return "".join(_SPECIAL.get(character, character) for character in text)
