@@ -3,14 +3,18 @@
 import csv
 import io
 import json
+import re
+import shlex
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from runs import tiny_recipe
 
+from usd3 import cli
 from usd3.bench.cost import COLUMNS, Cost
 from usd3.cli import main
 from usd3.commands import cost
@@ -150,6 +154,18 @@ def test_a_failure_is_noted_and_the_others_go_on(done, tmp_path, monkeypatch, ca
     assert main(command(done[0], *out, methods="mdlm usd3")) == 0
     assert asked == ["mdlm"]
     assert results(tmp_path)["failed"] == {}
+
+
+def test_the_commands_of_the_documentation_are_understood(monkeypatch):
+    text = (Path(__file__).parent.parent / "docs" / "benchmarks.md").read_text()
+    commands, seen = re.findall(r"^usd3 cost[^#\n]*", text, re.MULTILINE), []
+    monkeypatch.setitem(cli.COMMANDS, "cost", replace(cli.COMMANDS["cost"], run=lambda *made: seen.append(made)))
+    for command in commands:
+        assert main(shlex.split(command)[1:]) == 0
+    assert len(seen) >= 3
+    options, words, read = seen[0]
+    assert (options.shape, words) == ("8,8", ["vqcifar10", "paper-image"])
+    assert read([*words, "sddm", "paper-image-sddm"]).model.net == "masked_transformer"
 
 
 def test_an_interruption_keeps_what_was_measured(done, tmp_path, monkeypatch, capsys):
