@@ -15,12 +15,10 @@ import itertools
 import platform
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import lightning.pytorch as pl
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -28,6 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import usd3
 from usd3._random import seed_draws
+from usd3.bench.clock import BlockClock, LoopClock, settled_now
 from usd3.callbacks import Ema
 from usd3.config import DataConfig, DiffusionConfig, ModelConfig, Recipe, TrainingConfig
 from usd3.experiment import fit
@@ -66,44 +65,9 @@ MODES = {
 }
 
 
-class Clock:
-    """Milliseconds of a step and peak memory between two moments at which the device has nothing left to do."""
-
-    def __init__(self, device: str):
-        self.device = device
-
-    def now(self) -> float:
-        """The time, when all is done."""
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter()
-
-    def start(self) -> None:
-        """After the warm-up."""
-        if self.device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        self.began = self.now()
-
-    def stop(self, steps: int) -> dict[str, Any]:
-        """After so many steps."""
-        ms = (self.now() - self.began) / steps * 1e3
-        peak = torch.cuda.max_memory_allocated() / 2**30 if self.device == "cuda" else float("nan")
-        return {"ms": round(ms, 3), "peak_gib": round(peak, 2)}
-
-
-class LoopClock(pl.Callback):
-    """The clock in a run of Lightning."""
-
-    def __init__(self, clock: Clock, warm_up: int, steps: int):
-        self.clock, self.warm_up, self.steps = clock, warm_up, steps
-        self.found: dict[str, Any] = {}
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Start after the warm-up, stop at the end."""
-        if trainer.global_step == self.warm_up:
-            self.clock.start()
-        elif trainer.global_step == self.warm_up + self.steps:
-            self.found = self.clock.stop(self.steps)
+def found_by(clock: BlockClock) -> dict[str, Any]:
+    """Milliseconds of a step and peak memory after the warm-up."""
+    return {"ms": round(clock.ms[0], 3), "peak_gib": round(clock.peaks[1] / 1024, 2)}
 
 
 def parts(config: ModelConfig, num_steps: int | None, device: str) -> tuple[nn.Module, Callable[..., Any]]:
@@ -123,7 +87,7 @@ def parts(config: ModelConfig, num_steps: int | None, device: str) -> tuple[nn.M
 def time_alone(config: ModelConfig, num_steps: int | None, mode: Mode, steps: int, device: str) -> dict[str, Any]:
     """The step by itself, on one batch."""
     model, loss = parts(config, num_steps, device)
-    ema, clock = Ema(0.999), Clock(device)
+    ema, warm_up = Ema(0.999), max(5, steps // 5)
     ema.on_fit_start(None, model)  # type: ignore[arg-type]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
     step = WholeStep(
@@ -136,19 +100,18 @@ def time_alone(config: ModelConfig, num_steps: int | None, mode: Mode, steps: in
         graph="always" if mode.graph else "never",
     )
     batch = {"tokens": torch.randint(CLASSES, (BATCH, LENGTH), dtype=torch.uint8, device=device)}
-    warm_up = max(5, steps // 5)
+    clock = BlockClock(device, warm_up, steps)
     for number in range(warm_up + steps):
-        if number == warm_up:
-            clock.start()
         seed_draws(number, torch.device(device))
         step(batch, ema.rate(number))
-    return clock.stop(steps)
+        clock(number + 1)
+    return found_by(clock)
 
 
 def time_loop(config: ModelConfig, num_steps: int | None, mode: Mode, steps: int, device: str) -> dict[str, Any]:
     """The step in a real run, on random objects."""
     warm_up = max(20, steps // 5)
-    clock = LoopClock(Clock(device), warm_up, steps)
+    clock = BlockClock(device, warm_up, steps)
     training = TrainingConfig(
         steps=warm_up + steps + 1,  # the last one writes the checkpoint, after the clock has stopped
         batch_size=BATCH,
@@ -166,8 +129,8 @@ def time_loop(config: ModelConfig, num_steps: int | None, mode: Mode, steps: int
         np.savez(Path(folder) / "data.npz", train=rows, test=rows[:64])
         data = DataConfig("array", str(Path(folder) / "data.npz"), num_classes=CLASSES)
         recipe = Recipe(data, DiffusionConfig(num_steps=num_steps), model=config, training=training)
-        fit(recipe, Path(folder) / "run", progress=False, callbacks=[clock])
-    return clock.found
+        fit(recipe, Path(folder) / "run", progress=False, callbacks=[LoopClock(clock)])
+    return found_by(clock)
 
 
 def floor(config: ModelConfig, num_steps: int | None, rate: float, device: str) -> float:
@@ -184,14 +147,14 @@ def floor(config: ModelConfig, num_steps: int | None, rate: float, device: str) 
 
 def matmul_rate(device: str) -> float:
     """Floating-point operations a second of a large bf16 product."""
-    size, repeats, clock = (8192, 20, Clock(device)) if device == "cuda" else (1024, 3, Clock(device))
+    size, repeats = (8192, 20) if device == "cuda" else (1024, 3)
     a = torch.randn(size, size, device=device, dtype=torch.bfloat16)
     for _ in range(3):
         a @ a
-    began = clock.now()
+    began = settled_now(device)
     for _ in range(repeats):
         a @ a
-    return 2 * size**3 * repeats / (clock.now() - began)
+    return 2 * size**3 * repeats / (settled_now(device) - began)
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
 """Cells of tables as plain text and as LaTeX."""
 
+import math
 from collections.abc import Sequence
 
-__all__ = ["aligned", "escaped_latex", "latex_line"]
+__all__ = ["aligned", "escaped", "short", "tabular"]
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
@@ -11,8 +12,27 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
 
 
-def latex_line(cells: Sequence[str]) -> str:
-    """A line of a tabular."""
+def short(value: float) -> str:
+    """A number in few digits; "-" where it is not known."""
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:,.0f}" if value == round(value) and abs(value) >= 1 else f"{value:.3g}"
+
+
+def tabular(
+    head: Sequence[str], body: Sequence[Sequence[str]], below: Sequence[Sequence[str]] = (), names: int = 1
+) -> str:
+    """A table for LaTeX's package booktabs, of cells that are LaTeX already.
+
+    The first `names` columns are aligned to the left; `below` comes under a line of its own.
+    """
+    columns = "l" * names + "c" * (len(head) - names)
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _line(head), r"\midrule", *map(_line, body)]
+    lines += [r"\midrule", *map(_line, below)] if below else []
+    return "\n".join(["% needs \\usepackage{booktabs}", *lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
@@ -30,6 +50,6 @@ _SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 }
 
 
-def escaped_latex(text: str) -> str:
+def escaped(text: str) -> str:
     """Text as LaTeX takes it."""
     return "".join(_SPECIAL.get(character, character) for character in text)

@@ -16,6 +16,7 @@ from usd3._version import __version__
 from usd3.commands.bench import BenchOptions, bench
 from usd3.commands.classifier import ClassifierOptions, classifier
 from usd3.commands.compare import CompareOptions, compare
+from usd3.commands.cost import CostOptions, cost
 from usd3.commands.encode import DecodeOptions, EncodeOptions, decode, encode
 from usd3.commands.evaluate import EvaluateOptions, run_evaluation
 from usd3.commands.info import InfoOptions, info
@@ -46,6 +47,11 @@ class Command:
     def resumes(self) -> bool:
         """Whether it goes on with a run, whose own recipe then holds."""
         return any(field.name == "resume" for field in fields(self.options))
+
+    @property
+    def takes_methods(self) -> bool:
+        """Whether it takes several methods, each with recipes of its own."""
+        return any(field.name == "methods" for field in fields(self.options))
 
 
 COMMANDS = {
@@ -79,6 +85,13 @@ COMMANDS = {
         "list | show NAME | run NAME | publish NAME",
         "usd3 paper run music --data pop909_melody_256.npz --budget 4 --jobs 4",
         subjects=("action", "name"),
+    ),
+    "cost": Command(
+        CostOptions,
+        cost,
+        "[RECIPE ...]",
+        'usd3 cost vqcifar10 paper-image --methods "usd3:usd3+discrete d3pm" --shape 8,8 --num_classes 512',
+        recipe="bach-small",
     ),
     "classifier": Command(
         ClassifierOptions,
@@ -191,7 +204,7 @@ def _run_on_recipes(name: str, parser: ArgumentParser, words: list[str], options
         raise ValueError(f"{' '.join(words)}: expected no recipe, as a run that is resumed has its own")
     words = words or [str(command.recipe)]
     made = read(words)
-    command.run(made, words, *([read] if command.options is CompareOptions else []))
+    command.run(made, words, *([read] if command.takes_methods else []))
 
 
 def _made(parser: ArgumentParser, arguments: list[str], kind: type[Any]) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from usd3._checks import require
-from usd3._tables import aligned, escaped_latex, latex_line
+from usd3._tables import aligned, escaped, short, tabular
 from usd3.config import DataConfig
 from usd3.metrics.summary import COLUMNS, RATIOS, Summary
 from usd3.step import SETTLED
@@ -232,22 +232,14 @@ def latex_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     """A tabular of the metrics, the best bold and the second best underlined. It needs the package booktabs."""
     keys = shown_metrics([*rows, *references])
     marked = {key: marks(rows, key) for key in keys}
-    titles = [escaped_latex(METRICS[key].titled) for key in keys]
+    titles = [escaped(METRICS[key].titled) for key in keys]
     best = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
     body = [
-        [escaped_latex(row.label), *(best[marked[key][i]].format(_cell(row, key, r"$\pm$")) for key in keys)]
+        [escaped(row.label), *(best[marked[key][i]].format(_cell(row, key, r"$\pm$")) for key in keys)]
         for i, row in enumerate(rows)
     ]
-    below = [[escaped_latex(row.label), *(_cell(row, key, r"$\pm$") for key in keys)] for row in references]
-    lines = [
-        r"\begin{tabular}{l" + "c" * len(keys) + "}",
-        r"\toprule",
-        latex_line(["Method", *titles]),
-        r"\midrule",
-    ]
-    lines += map(latex_line, body)
-    lines += [r"\midrule", *map(latex_line, below)] if below else []
-    return "\n".join(["% needs \\usepackage{booktabs}", *lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    below = [[escaped(row.label), *(_cell(row, key, r"$\pm$") for key in keys)] for row in references]
+    return tabular(["Method", *titles], body, below)
 
 
 def _cell(row: Row, metric: str, between: str) -> str:
@@ -259,7 +251,4 @@ def _cell(row: Row, metric: str, between: str) -> str:
 
 
 def _cost(row: Row, key: str) -> str:
-    value = row.costs.get(key, math.nan)
-    if not math.isfinite(value):
-        return "-"
-    return f"{value:,.0f}" if value == round(value) and abs(value) >= 1 else f"{value:.3g}"
+    return short(row.costs.get(key, math.nan))

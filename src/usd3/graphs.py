@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Replayed", "Replays"]
+__all__ = ["SETTLED", "Replayed", "Replays"]
 
 _MOST = 16  # graphs that one object keeps
 _WARM = 3  # calls before the capture: libraries set themselves up, kernels are compiled
+SETTLED = _WARM + 1  # calls after which every call is a replay
 
 
 class Replayed:

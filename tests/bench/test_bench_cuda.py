@@ -1,7 +1,9 @@
 import pytest
 import torch
+from runs import tiny_recipe
 
 from usd3.bench import Bench, Budget, Call, Problem, Size, measure, measure_all
+from usd3.bench.cost import COLUMNS, CostSettings, measure_cost
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 QUICK = Budget(repeats=5, seconds=0.5)
@@ -37,3 +39,11 @@ def test_every_row_has_a_time_and_a_peak(kind):
         assert row.note == ""
         assert row.ms > 0
         assert row.peak_bytes is not None
+
+
+def test_what_a_method_costs_does_not_depend_on_those_before(tmp_path):
+    settings = CostSettings(steps=5, draw=4, draw_steps=20, timed_draw_steps=5, corrector_steps=2)
+    found = [measure_cost(tiny_recipe(tmp_path), settings, torch.device("cuda")).values for _ in range(3)]
+    assert all(values[name].mean > 0 for values in found for name in COLUMNS)
+    first, *others = (values["train_mib"].mean for values in found)
+    assert others == pytest.approx([first] * 2, rel=0.02)

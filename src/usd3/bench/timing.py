@@ -14,7 +14,7 @@ from torch import Tensor
 
 from usd3._checks import as_count, as_number
 
-__all__ = ["Budget", "Call", "Measured", "measure", "measure_all"]
+__all__ = ["Budget", "Call", "Measured", "measure", "measure_all", "one_line"]
 
 _BATCH_MS = {"cuda": 2.0, "cpu": 5.0}  # short calls are timed several at once, for about so long
 _MOST_CALLS = 200
@@ -122,14 +122,14 @@ class _Timer:
             try:
                 return replace(found, graph_ms=_graph_ms(self.call))
             except Exception as error:
-                return replace(found, note=f"no graph: {_one_line(error)}")
+                return replace(found, note=f"no graph: {one_line(error)}")
         return found
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
         except Exception as error:
-            self.note = _one_line(error)
+            self.note = one_line(error)
         if self.note and self.device.type == "cuda":
             gc.collect()
             torch.cuda.empty_cache()
@@ -216,7 +216,8 @@ def _quantile(values: Sequence[float], part: float) -> float:
     return ordered[round(part * (len(ordered) - 1))]
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """Why something failed, for a table."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return "out of memory"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]

@@ -2,11 +2,8 @@
 
 import json
 import os
-import re
-import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,8 @@ import yaml  # type: ignore[import-untyped]
 
 from usd3._checks import as_count, require
 from usd3._files import known_folder, write_whole
-from usd3.baselines import METHODS
+from usd3.commands.entries import Entry, about_method, plain, read_entry, require_names, require_same_recipe
+from usd3.commands.entries import method_words as _methods
 from usd3.commands.jobs import Job, run_jobs
 from usd3.comparison import (
     csv_table,
@@ -44,7 +42,6 @@ from usd3.image_evaluation import RealImages
 from usd3.images import load_vqgan
 from usd3.pictures import image_rows, metrics_plot, training_plot
 from usd3.pipeline import PipelineConfig
-from usd3.recipes import list_recipes
 
 __all__ = ["CompareOptions", "compare"]
 
@@ -79,25 +76,12 @@ class CompareOptions(Recipe):
     trust_code: bool = False
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One method: a recipe to train, or the folder of a trained model."""
-
-    label: str
-    source: str
-    recipe: Recipe | None
-    trained: Path | None = None
-
-    def folder(self, out: Path) -> Path:
-        """Where its model is."""
-        return out / self.label if self.trained is None else self.trained
-
-
 def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequence[str]], CompareOptions]) -> None:
     """Train, measure, write the results and print the table; `read` makes options of the names of recipes."""
     as_count(options.jobs, "jobs", 1)
     out = known_folder(options.out, _MARK, "a comparison")
-    entries = _entries(_methods(options.methods), base, read)
+    entries = [_entry(word, base, read) for word in _methods(options.methods)]
+    require_names(entries)
     if out is not None:
         for entry in entries:
             _require_unchanged(entry, entry.folder(out))
@@ -129,40 +113,11 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
 # ---- what is compared ---------------------------------------------------------------------------------------------
 
 
-def _methods(words: str | None) -> list[str]:
-    """The words; all methods that have a recipe of their name."""
-    chosen = [name for name in METHODS if name in list_recipes()] if words is None else shlex.split(words)
-    require(bool(chosen), "methods", words, "recipes joined by +, or folders of trained models")
-    return chosen
-
-
-def _entries(words: Sequence[str], base: Sequence[str], read: Callable[[Sequence[str]], CompareOptions]) -> list[Entry]:
-    entries = [_entry(word, base, read) for word in words]
-    labels = [entry.label for entry in entries]
-    for label in labels:
-        fits = re.fullmatch(r"\w[\w+*-]*", label) is not None
-        require(fits, "methods", label, "a name that begins with a letter or digit, with + * - _ besides")
-        require(labels.count(label) == 1, "methods", label, "names that differ, as in a:usd3 b:usd3")
-    return entries
-
-
 def _entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], CompareOptions]) -> Entry:
-    name, colon, source = word.partition(":")
-    name, source = (name, source) if colon and not Path(word).exists() else ("", word)
-    trained = Path(os.path.abspath(source))
-    if (trained / "config.json").is_file():
-        return Entry(name or trained.name, source, None, trained)
-    parts = [source] if Path(source).is_file() else source.split("+")
-    expected = "words with spaces between them, each a recipe, recipes joined by +, or the folder of a trained model"
-    known = all(part in list_recipes() or Path(part).is_file() for part in parts)
-    require(known, "methods", source, f"{expected}; recipes are YAML files or {', '.join(list_recipes())}")
-    with _about_method(name or source):
-        recipe = read([*base, *parts]).recipe
-    if recipe.training.minutes is not None:
-        recipe.training.steps = _ENDLESS
-    if recipe.data.path is not None:
-        recipe.data.path = os.path.abspath(recipe.data.path)
-    return Entry(name or "+".join(Path(part).stem for part in parts), source, recipe)
+    entry = read_entry(word, base, read)
+    if entry.recipe is not None and entry.recipe.training.minutes is not None:
+        entry.recipe.training.steps = _ENDLESS
+    return entry
 
 
 def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSettings) -> None:
@@ -172,7 +127,7 @@ def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSett
         if dataset.source is not None:
             dataset.source.require_same_vqgan(source, f"data of {entry.label}")
         return
-    with _about_method(entry.label):
+    with about_method(entry.label):
         pipeline = pipeline_for(entry.recipe, dataset)
         pipeline.method.require_temperature(settings.temperature)
         known = pipeline.method.samplers
@@ -196,15 +151,6 @@ def _scale(
         return lambda: evaluate_baselines(dataset, held_out, settings, shared)
     real = RealImages(dataset, settings, device, options="evaluation.images")
     return lambda: real.evaluation(settings)
-
-
-@contextmanager
-def _about_method(label: str) -> Iterator[None]:
-    """Say of which method an error speaks."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{label}: {error}") from error
 
 
 def _data(entry: Entry) -> DataConfig:
@@ -236,23 +182,12 @@ def _about(entries: Sequence[Entry], settings: EvaluationSettings) -> dict[str, 
 # ---- training -----------------------------------------------------------------------------------------------------
 
 
-def _plain(recipe: Recipe) -> Any:
-    """As a recipe is read from its file."""
-    return yaml.safe_load(yaml.safe_dump(asdict(recipe), sort_keys=False))
-
-
 def _require_unchanged(entry: Entry, folder: Path) -> None:
     """A run that was begun goes on as it began, or the methods would not have the same budget."""
     file = folder / "recipe.yaml"
     if entry.recipe is None or not file.is_file():
         return
-    before, now, default = yaml.safe_load(file.read_text()), _plain(entry.recipe), _plain(Recipe())
-    require(now.pop("seed") == before["seed"], f"seed of {entry.label}", entry.recipe.seed, f"that of {file}")
-    for part, values in now.items():
-        for name, value in values.items():
-            kept = before.get(part, {}).get(name, default[part][name])
-            what = f"{part}.{name} of {entry.label}"
-            require(value == kept, what, value, f"{kept}, as in {file}; or another --out")
+    require_same_recipe(entry.label, entry.recipe, yaml.safe_load(file.read_text()), file)
 
 
 def _training(entry: Entry, out: Path) -> list[Job]:
@@ -264,7 +199,7 @@ def _training(entry: Entry, out: Path) -> list[Job]:
         arguments = ["train", "--resume", str(folder)]
     else:
         file = out / f"{entry.label}.yaml"
-        write_whole(file, yaml.safe_dump(_plain(entry.recipe), sort_keys=False))
+        write_whole(file, yaml.safe_dump(plain(entry.recipe), sort_keys=False))
         arguments = ["train", str(file), "--run", str(folder)]
     return [Job(entry.label, arguments, out / f"{entry.label}.log")]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from usd3.bench.cost_tables import cost_heading
 from usd3.bench.machine import machine
 from usd3.commands.sample import CorrectorOptions
 from usd3.commands.sweep import label
@@ -90,7 +91,7 @@ def _sweep(folder: Path) -> dict[str, Any]:
 def _cost(folder: Path) -> dict[str, Any]:
     """Of `usd3 cost`."""
     found = json.loads((folder / "cost.json").read_text())
-    return {"about": found["about"], "recipes": found["recipes"], "rows": found["rows"]}
+    return {"about": "; ".join(cost_heading(found)), "recipes": found["recipes"], "rows": found["rows"]}
 
 
 def _file(file: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml  # type: ignore[import-untyped]
 
 from usd3._checks import require
-from usd3._tables import aligned, escaped_latex, latex_line
+from usd3._tables import aligned, escaped, tabular
 
 __all__ = ["Table"]
 
@@ -133,17 +133,15 @@ class Table:
         return f"# {self.heading}\n\n{text}\n\n{told}{_source(results)}\n\n```sh\n{commands}\n```\n"
 
     def as_latex(self, results: Results) -> str:
-        """A tabular; it needs the package booktabs."""
+        """A table for booktabs."""
         lines = self.lines(results)
         marks = self._marks(lines)
         best = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
-        titles = latex_line(["Method", "", *(escaped_latex(title) for title in self.columns.values())])
         body = []
         for i, line in enumerate(lines):
-            cells = [best[marks[i][j]].format(cell.replace("±", r"$\pm$")) for j, cell in enumerate(line.cells)]
-            body.append(latex_line([*map(escaped_latex, _names(lines, i)), *cells]))
-        opening = [r"\begin{tabular}{ll" + "c" * len(self.columns) + "}", r"\toprule", titles, r"\midrule"]
-        return "\n".join(["% needs \\usepackage{booktabs}", *opening, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+            cells = [best[marks[i][j]].format(escaped(cell)) for j, cell in enumerate(line.cells)]
+            body.append([*map(escaped, _names(lines, i)), *cells])
+        return tabular(["Method", "", *map(escaped, self.columns.values())], body, names=2)
 
     def as_csv(self, results: Results) -> str:
         """One line for each row and source; a cell is what the other forms of the table show."""

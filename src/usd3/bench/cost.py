@@ -1,0 +1,223 @@
+"""What a method costs: its parameters, the time and memory of its training, the time to draw many objects."""
+
+import gc
+import math
+import statistics
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from usd3._checks import as_count
+from usd3._model import ignores_time
+from usd3.bench.clock import BlockClock, LoopClock
+from usd3.config import DataConfig, Recipe
+from usd3.data import Dataset
+from usd3.experiment import fit, pipeline_for
+from usd3.graphs import SETTLED as SETTLED_DRAWS
+from usd3.metrics.summary import Summary
+from usd3.pipeline import Pipeline
+from usd3.progress import counted
+from usd3.samplers import Corrector, Step
+from usd3.step import SETTLED
+
+__all__ = ["COLUMNS", "Cost", "CostSettings", "measure_cost", "random_tokens", "require_measurable"]
+
+COLUMNS = {
+    "parameters": "parameters",
+    "train_ms": "training ms per step",
+    "train_mib": "training MiB",
+    "train_hours": "training hours",
+    "sample_hours": "sampling hours",
+    "sample_hours_corrected": "with corrector",
+}
+_BLOCKS = 5  # whose spread is shown
+_MOST_DRAWN = 500  # objects at once
+_UNEVEN = ("gillespie", "predictor_corrector")  # samplers that do not do the same in every step
+_RANDOM_OBJECTS = 4096
+_UNKNOWN = Summary(math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class CostSettings:
+    """How much is measured, and for how much it stands; see the options of `usd3 cost`."""
+
+    steps: int = 50
+    draw: int | None = None
+    draw_steps: int = 1000
+    timed_draw_steps: int = 20
+    objects: int = 50_000
+    corrector_steps: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "draw_steps", "objects"):
+            as_count(getattr(self, name), name, 1)
+        for name in ("timed_draw_steps", "corrector_steps"):
+            as_count(getattr(self, name), name, 0)
+        as_count(1 if self.draw is None else self.draw, "draw", 1)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The columns of a method, nan where not known; the objects drawn at once, and the sampling steps timed."""
+
+    values: dict[str, Summary]
+    draw: int | None = None
+    timed_draw_steps: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, which knows no nan."""
+        known = {name: [v if math.isfinite(v) else None for v in value] for name, value in self.values.items()}
+        return asdict(self) | {"values": {name: dict(zip(Summary._fields, v)) for name, v in known.items()}}
+
+
+def random_tokens(folder: Path, shape: Sequence[int], num_classes: int) -> DataConfig:
+    """Data without any sense in a new file of the folder."""
+    tokens = np.random.default_rng(0).integers(num_classes, size=(_RANDOM_OBJECTS, *shape), dtype=np.int32)
+    np.savez(folder / "tokens.npz", train=tokens, test=tokens[:64])
+    return DataConfig("array", str(folder / "tokens.npz"), num_classes=num_classes)
+
+
+def require_measurable(recipe: Recipe, dataset: Dataset, settings: CostSettings) -> None:
+    """Refuse what cannot be built, or not drawn from in so many steps."""
+    pipeline = pipeline_for(recipe, dataset)
+    if settings.timed_draw_steps:
+        pipeline.diffusion.grid(pipeline.method.grid(settings.draw_steps, pipeline.method.samplers[0]))
+
+
+def measure_cost(recipe: Recipe, settings: CostSettings, device: torch.device) -> Cost:
+    """Train for some steps, draw for some steps, and say what all of them would take."""
+    _free_memory(device)
+    pipeline, found = _training(recipe, settings.steps, device)
+    _free_memory(device)
+    if not settings.timed_draw_steps:
+        return Cost(found)
+    pipeline.to(device)
+    at_once = min(_MOST_DRAWN, pipeline.batch_size(settings.objects)) if settings.draw is None else settings.draw
+    plain, size, timed = _sampling_ms(pipeline, at_once, settings)
+    found["sample_hours"] = _sampling_hours(plain, pipeline, settings, size)
+    if settings.corrector_steps and pipeline.method.corrects:
+        _free_memory(device)
+        corrector = Corrector(settings.corrector_steps, last=None)
+        corrected, own_size, _ = _sampling_ms(pipeline, size, settings, corrector)
+        found["sample_hours_corrected"] = _sampling_hours(corrected, pipeline, settings, own_size)
+    return Cost(found, size, timed)
+
+
+# ---- training -----------------------------------------------------------------------------------------------------
+
+
+def _training(recipe: Recipe, steps: int, device: torch.device) -> tuple[Pipeline, dict[str, Summary]]:
+    """The time and memory of a real run of `fit`, and the model that it made."""
+    warm_up = SETTLED + max(1, steps // 5)
+    last = warm_up + steps + 1  # it writes the checkpoint, after the clock has stopped
+    training = replace(
+        recipe.training,
+        steps=last,
+        minutes=None,
+        devices=1,
+        nodes=1,
+        accelerator="cpu" if device.type == "cpu" else "gpu",
+        validate_every=0,
+        checkpoint_every=last,
+        lr=min(recipe.training.lr, 1e-6),  # it costs the same, and so short a run has no warm-up of the rate
+    )
+    clock = BlockClock(device, warm_up, steps, _BLOCKS)
+    with tempfile.TemporaryDirectory() as folder:
+        pipeline = fit(replace(recipe, training=training), Path(folder) / "run", callbacks=[LoopClock(clock)])
+    per_step, parameters = _summary(clock.ms), sum(p.numel() for p in pipeline.model.parameters())
+    found = dict.fromkeys(COLUMNS, _UNKNOWN) | {
+        "parameters": Summary(parameters, 0.0),
+        "train_ms": per_step,
+        "train_mib": Summary(max(clock.peaks), 0.0 if device.type == "cuda" else math.nan),  # the warm-up too
+        "train_hours": _scaled(per_step, recipe.training.steps / 3_600_000),
+    }
+    return pipeline, found
+
+
+# ---- sampling -----------------------------------------------------------------------------------------------------
+
+
+class _Enough(Exception):
+    """Breaks off a sampling whose steps are timed."""
+
+
+def _sampling_ms(
+    pipeline: Pipeline, at_once: int, settings: CostSettings, corrector: Corrector | None = None
+) -> tuple[Summary, int, int]:
+    """Milliseconds of a step, the objects that really were drawn at once, and how many steps were timed.
+
+    They are the first ones of the grid after a warm-up; all of them where steps differ, or where there are no more.
+    """
+    moves, timed = pipeline.num_moves(settings.draw_steps), settings.timed_draw_steps
+    whole = _is_uneven(pipeline) or SETTLED_DRAWS + timed > moves
+    clock, size = _first_steps(pipeline, at_once, settings.draw_steps, 0 if whole else timed, corrector)
+    if whole:
+        clock, timed = BlockClock(pipeline.device, 0, moves), moves
+        clock(0)
+        with counted("sampling", moves) as count:
+
+            def watch(step: Step) -> None:
+                count(step)
+                clock(step.index + 1)
+
+            pipeline.sample(size, settings.draw_steps, corrector=corrector, batch_size=size, callback=watch)
+    return _summary(clock.ms), size, timed
+
+
+def _first_steps(
+    pipeline: Pipeline, at_once: int, num_steps: int, timed: int, corrector: Corrector | None
+) -> tuple[BlockClock, int]:
+    """A clock over the steps after those that set up and capture CUDA graphs; a batch may become smaller for memory."""
+    last = min(SETTLED_DRAWS + timed, pipeline.num_moves(num_steps))
+    found: list[tuple[BlockClock, int]] = []
+
+    def watch(step: Step) -> None:
+        count(step)
+        if step.index == 0:
+            found.append((BlockClock(pipeline.device, SETTLED_DRAWS, timed, _BLOCKS), len(step.x_s)))
+        found[-1][0](step.index + 1)
+        if step.index + 1 == last:
+            raise _Enough
+
+    with counted("sampling", last) as count, suppress(_Enough):
+        pipeline.sample(at_once, num_steps, corrector=corrector, batch_size=at_once, callback=watch)
+    return found[-1]
+
+
+def _is_uneven(pipeline: Pipeline) -> bool:
+    """Whether a step may cost more than another: networks without time are not called for what did not change."""
+    denoise = pipeline.method.denoiser(pipeline.denoiser())
+    return ignores_time(denoise) or pipeline.method.samplers[0] in _UNEVEN
+
+
+def _sampling_hours(ms: Summary, pipeline: Pipeline, settings: CostSettings, size: int) -> Summary:
+    """Of all objects in all steps, in batches of `size`."""
+    moves = pipeline.num_moves(settings.draw_steps)
+    return _scaled(ms, moves * settings.objects / size / 3_600_000)
+
+
+# ---- numbers and memory -------------------------------------------------------------------------------------------
+
+
+def _summary(values: Sequence[float]) -> Summary:
+    """The median, and the standard deviation between the blocks; 0 for a single one."""
+    return Summary(statistics.median(values), statistics.stdev(values) if len(values) > 1 else 0.0)
+
+
+def _scaled(value: Summary, factor: float) -> Summary:
+    return Summary(value.mean * factor, value.std * factor)
+
+
+def _free_memory(device: torch.device) -> None:
+    """Forget what was compiled, and give back what the last measurement held."""
+    torch.compiler.reset()
+    gc.collect()
+    if device.type == "cuda":
+        torch._C._cuda_clearCublasWorkspaces()  # one for each stream so far; they would count as memory of the next
+        torch.cuda.empty_cache()
