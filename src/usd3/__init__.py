@@ -7,6 +7,7 @@ from usd3._version import __version__
 from usd3.diffusion import Diffusion
 from usd3.kernels import Projection
 from usd3.mixture import Mixture
+from usd3.models import list_models
 from usd3.noise import Absorbing, Marginal, Noise, Uniform
 from usd3.objectives import LossOutput, LossTerms, Objective
 from usd3.samplers import Corrector, Step
@@ -40,6 +41,7 @@ __all__ = [
     "Step",
     "Uniform",
     "__version__",
+    "list_models",
     "partial_time_loss",
     "two_pass_loss",
 ]

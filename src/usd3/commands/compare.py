@@ -16,7 +16,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from usd3._checks import as_count, require
-from usd3._files import known_folder, write_whole
+from usd3._files import known_folder, new_folder, write_whole
 from usd3.baselines import METHODS
 from usd3.commands.jobs import Job, run_jobs
 from usd3.comparison import (
@@ -32,9 +32,10 @@ from usd3.config import DataConfig, Recipe, TrainingConfig
 from usd3.data import Dataset
 from usd3.data.arrays import read_arrays
 from usd3.evaluation import Evaluation, EvaluationSettings, HeldOut, evaluate_baselines, require_no_images
-from usd3.experiment import default_prefix, new_folder, pipeline_for
+from usd3.experiment import default_prefix, pipeline_for
 from usd3.image_evaluation import RealImages
 from usd3.images import load_vqgan
+from usd3.models import find_model
 from usd3.pictures import image_rows, metrics_plot, training_plot
 from usd3.pipeline import PipelineConfig
 from usd3.recipes import list_recipes
@@ -55,8 +56,9 @@ class CompareOptions(Recipe):
     the same --out goes on where it stopped.
 
     Args:
-        methods: words, each either recipes joined by +, as in "usd3+discrete", or the folder of a trained model, which
-            is only measured; with a name before a colon, if wanted: "star:usd3-star+discrete". null: all methods.
+        methods: words, each either recipes joined by +, as in "usd3+discrete", or the folder of a trained model, or
+            the name of a packaged one where no recipe has it, which is only measured; with a name before a colon, if
+            wanted: "star:usd3-star+discrete". null: all methods.
         out: folder of all runs and results, new or that of an earlier comparison; null: a new one below runs/.
         jobs: methods to train or measure side by side; they share the device.
         evaluation: what to measure, as `usd3 evaluate` does.
@@ -74,12 +76,16 @@ class CompareOptions(Recipe):
 
 @dataclass(frozen=True)
 class Entry:
-    """One method: a recipe to train, or the folder of a trained model."""
+    """One method: a recipe to train, or the folder of a trained model.
+
+    `data_path` is where the data are, for a model that does not know it.
+    """
 
     label: str
     source: str
     recipe: Recipe | None
     trained: Path | None = None
+    data_path: str | None = None
 
     def folder(self, out: Path) -> Path:
         """Where its model is."""
@@ -94,6 +100,7 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     if out is not None:
         for entry in entries:
             _require_unchanged(entry, entry.folder(out))
+    entries = _knowing_data(entries, options.data.path)
     data = _data(entries[0])
     dataset = data.load()
     prefix = _shared_prefix(entries, dataset, options.evaluation.prefix)
@@ -142,7 +149,7 @@ def _entries(words: Sequence[str], base: Sequence[str], read: Callable[[Sequence
 def _entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], CompareOptions]) -> Entry:
     name, colon, source = word.partition(":")
     name, source = (name, source) if colon and not Path(word).exists() else ("", word)
-    trained = Path(os.path.abspath(source))
+    trained = Path(os.path.abspath(source if source in list_recipes() else find_model(source)))
     if (trained / "config.json").is_file():
         return Entry(name or trained.name, source, None, trained)
     parts = [source] if Path(source).is_file() else source.split("+")
@@ -198,7 +205,17 @@ def _about_method(label: str) -> Iterator[None]:
 
 
 def _data(entry: Entry) -> DataConfig:
-    return entry.recipe.data if entry.recipe is not None else PipelineConfig.read(entry.folder(Path())).data
+    if entry.recipe is not None:
+        return entry.recipe.data
+    data = PipelineConfig.read(entry.folder(Path())).data
+    return replace(data, path=entry.data_path or data.path)
+
+
+def _knowing_data(entries: Sequence[Entry], given: str | None) -> list[Entry]:
+    """Models that do not know where their data are, as they were exported, use those of the others, or of an option."""
+    paths = [_data(entry).path for entry in entries]
+    shared = next((path for path in paths if path is not None), None if given is None else os.path.abspath(given))
+    return [replace(entry, data_path=shared) if path is None else entry for entry, path in zip(entries, paths)]
 
 
 def _shared_prefix(entries: Sequence[Entry], dataset: Dataset, wanted: int | None) -> int:
@@ -312,6 +329,7 @@ def _measuring(entry: Entry, out: Path, options: CompareOptions, settings: Evalu
         old.unlink(missing_ok=True)
     arguments = ["evaluate", os.path.abspath(entry.folder(out)), "--out", str(file)]
     arguments += ["--save_samples", str(samples)] if keep else []
+    arguments += [] if entry.data_path is None else ["--data_path", entry.data_path]
     arguments += [
         f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items()
     ]

@@ -13,12 +13,13 @@ from usd3._checks import require
 from usd3._files import write_whole, written_whole
 from usd3._processes import is_main
 from usd3._version import __version__
-from usd3.commands.prompts import naming_data_path
+from usd3.commands.prompts import data_at, naming_data_path
 from usd3.commands.sample import CorrectorOptions
 from usd3.config import DataConfig
 from usd3.data.arrays import read_arrays
 from usd3.evaluation import Continuations, EvaluationSettings, Task
 from usd3.image_evaluation import FreeImages, require_image_settings
+from usd3.models import results_folder
 from usd3.pipeline import Pipeline
 from usd3.progress import counted
 
@@ -33,7 +34,7 @@ class EvaluateOptions(EvaluationSettings):
     tokens draws images, which are compared with the training images: see the options --images.
 
     Args:
-        model: folder of a run or of a saved model.
+        model: folder of a run or of a saved model, or the name of a packaged one.
         samples: an .npz with "tokens" (R, N, ...) to measure instead of new samples, or of one run (N, ...), as
             `usd3 sample` writes them.
         save_samples: write the samples here, an .npz; null: do not keep them.
@@ -42,7 +43,8 @@ class EvaluateOptions(EvaluationSettings):
         corrector: MCMC corrector.
         sweep: measure with several correctors, each a word NUM_STEPS,STEP_SIZE,LAST, or 0 for none, as in
             "0 2,0.001,10 2,0.001,20"; "paper" for the nine of the paper; null: with the one of --corrector.
-        out: a .json file for the results, of --sweep a folder; null: a new one in the folder of the model.
+        out: a .json file for the results, of --sweep a folder; null: a new one in the folder of the model, of
+            a packaged one below runs/models.
         device: "cpu" or "cuda"; null: a GPU where there is one.
         trust_code: allow a network or method of your own to be imported.
     """
@@ -85,7 +87,7 @@ def run_evaluation(options: EvaluateOptions) -> None:
     if is_main():
         print(found.heading())
         print(found.as_text())
-        out = Path(options.out) if options.out is not None else _new_file(Path(options.model))
+        out = Path(options.out) if options.out is not None else _new_file(results_folder(options.model))
         write_whole(out, as_json(subject.about | {"sampling_seconds": seconds} | found.as_dict()))
         print(f"\nwritten to {out}")
 
@@ -142,7 +144,7 @@ def _trained(pipeline: Pipeline) -> dict[str, float | None]:
 
 def _data(options: EvaluateOptions, data: DataConfig) -> DataConfig:
     """The data of training, elsewhere or with another held-out array where the options say so."""
-    data = replace(data, path=options.data_path or data.path)
+    data = data_at(data, options.data_path)
     if options.test_key is not None:
         require(data.source == "array", "test_key", options.test_key, "null, as the data are no .npz file")
         stored = read_arrays(Path(str(data.path)))
