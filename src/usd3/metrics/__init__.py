@@ -3,9 +3,9 @@
 For sequences: n-grams, edit distance, copying of the training data. For images: by what a network sees in them.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from usd3._lazy import lazily
 from usd3.metrics.edits import edit_diversity
 from usd3.metrics.images import ImageMetrics, frechet_distance, image_metrics, label_score, nearest, precision_recall
 from usd3.metrics.ngrams import ngram_hellinger, ngram_outliers
@@ -15,7 +15,8 @@ from usd3.metrics.summary import Summary, format_table
 if TYPE_CHECKING:
     from usd3.metrics.continuations import EditDiversity, NgramHellinger, NgramOutliers, evaluate_continuations
 
-_LAZY = ("EditDiversity", "NgramHellinger", "NgramOutliers", "evaluate_continuations")
+_LAZY = ("EditDiversity", "NgramHellinger", "NgramOutliers", "evaluate_continuations")  # they bring torchmetrics
+__getattr__ = lazily(__name__, dict.fromkeys(_LAZY, "usd3.metrics.continuations"))
 
 __all__ = [
     "EditDiversity",
@@ -38,10 +39,3 @@ __all__ = [
     "precision_recall",
     "train_to_test_ratio",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """What is built on torchmetrics, loaded when first asked for: it is slow to import."""
-    if name in _LAZY:
-        return getattr(importlib.import_module("usd3.metrics.continuations"), name)
-    raise AttributeError(f"module 'usd3.metrics' has no attribute {name!r}")
