@@ -87,14 +87,6 @@ COMMANDS = {
         'usd3 compare bach-small --methods "usd3 star:usd3-star+discrete runs/bach" --training.minutes 10',
         recipe="bach-small",
     ),
-    "export": Command(
-        "Write a small folder of a trained model to share: rounded weights and a model card.",
-        "export.ExportOptions",
-        _later("export.export"),
-        "RUN",
-        "usd3 export runs/bach --out bach --metrics runs/bach/evaluation.json",
-        subject="run",
-    ),
     "info": Command(
         "Describe this installation, a recipe, a run or a saved model.",
         "info.InfoOptions",
@@ -102,6 +94,14 @@ COMMANDS = {
         "[RECIPE, MODEL or FOLDER]",
         "usd3 info bach",
         subject="what",
+    ),
+    "export": Command(
+        "Write a small folder of a trained model to share: rounded weights and a model card.",
+        "export.ExportOptions",
+        _later("export.export"),
+        "RUN",
+        "usd3 export runs/bach --out bach --metrics runs/bach/evaluation.json",
+        subject="run",
     ),
     "bench": Command(
         "Measure time and memory of the loss and of a sampling step on this machine.",
