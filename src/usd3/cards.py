@@ -52,7 +52,7 @@ class Card:
         """The model in one line."""
         steps, minutes = self.config.steps, self.config.minutes
         time = "" if minutes is None else f", {minutes:.1f} minutes"
-        numbers = f"{self.parameters:,} parameters in {self.size / 1e6:.1f} MB ({self.dtype})"
+        numbers = f"{self.parameters:,} parameters in {self.size / 1e6:.3g} MB ({self.dtype})"
         return f"A model of {self._objects()}: {numbers}, trained for {steps:,} steps{time} on {self.data_name}."
 
     def _objects(self) -> str:
