@@ -228,7 +228,9 @@ def test_a_midi_file_can_be_continued(tune, tmp_path):
 
 
 def test_one_midi_file_holds_one_melody(tune, capsys, tmp_path):
-    assert "num = 4: expected 1" in error_of(capsys, "sample", str(tune), "--out", str(tmp_path / "x.mid"))
+    assert "num = 4: expected 1" in error_of(
+        capsys, "sample", str(tune), "--num", "4", "--out", str(tmp_path / "x.mid")
+    )
 
 
 def test_one_file_of_each_kind(tune, tmp_path, run):

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 TRAINING = (ROOT / "docs" / "training.md").read_text()
 COMPARING = (ROOT / "docs" / "compare.md").read_text()
+TRAINED_MODELS = (ROOT / "docs" / "models.md").read_text()
 IMAGES = (ROOT / "docs" / "images.md").read_text()
 EQUATIONS = (ROOT / "docs" / "equations.md").read_text()
 KERNELS = (ROOT / "docs" / "kernels.md").read_text()
@@ -33,7 +34,7 @@ LEARNS = next(block for block in BLOCKS if "optimizer" in block)
 TRAINED = [block for block in [*BLOCKS, *re.findall(r"```python\n(.*?)```", TRAINING, re.DOTALL)] if '"runs/' in block]
 COMMANDS = [
     line.partition("#")[0].replace("\\\n", " ").strip()
-    for text in (README, TRAINING, COMPARING, IMAGES)
+    for text in (README, TRAINING, TRAINED_MODELS, COMPARING, IMAGES)
     for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     for line in block.replace("\\\n", " ").splitlines()
     if line.startswith("usd3 ")

@@ -16,9 +16,10 @@ import torch
 import yaml
 from runs import tiny_recipe, weights_of
 
+from usd3._files import new_folder
 from usd3.checkpoints import find_checkpoints, require_whole
 from usd3.config import ModelConfig
-from usd3.experiment import fit, new_folder
+from usd3.experiment import fit
 from usd3.pipeline import Pipeline
 
 TESTS = Path(__file__).parent

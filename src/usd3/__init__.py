@@ -1,12 +1,13 @@
 """Unified discrete diffusion for categorical data: one forward process, one exact backward step, any noise."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from usd3._lazy import lazily
 from usd3._version import __version__
 from usd3.diffusion import Diffusion
 from usd3.kernels import Projection
 from usd3.mixture import Mixture
+from usd3.models import list_models
 from usd3.noise import Absorbing, Marginal, Noise, Uniform
 from usd3.objectives import LossOutput, LossTerms, Objective
 from usd3.samplers import Corrector, Step
@@ -16,7 +17,8 @@ from usd3.two_pass import partial_time_loss, two_pass_loss
 if TYPE_CHECKING:
     from usd3.pipeline import Pipeline
 
-_LAZY = {"Pipeline": "usd3.pipeline"}
+# the core alone needs no safetensors
+__getattr__ = lazily(__name__, {"Pipeline": "usd3.pipeline"})
 
 __all__ = [
     "Absorbing",
@@ -40,13 +42,7 @@ __all__ = [
     "Step",
     "Uniform",
     "__version__",
+    "list_models",
     "partial_time_loss",
     "two_pass_loss",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """The pipeline, loaded when first asked for: the core alone needs neither Lightning nor safetensors."""
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'usd3' has no attribute {name!r}")

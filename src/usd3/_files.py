@@ -7,7 +7,7 @@ from pathlib import Path
 
 from usd3._checks import require
 
-__all__ = ["is_free", "known_folder", "remove_unfinished", "write_whole", "written_whole"]
+__all__ = ["is_free", "known_folder", "new_folder", "remove_unfinished", "write_whole", "written_whole"]
 
 
 @contextmanager
@@ -49,6 +49,18 @@ def known_folder(name: str | None, mark: str, what: str) -> Path | None:
     known = is_free(folder) or (folder / mark).is_file()
     require(known, "out", folder, f"a folder that is new, empty, or that of {what}")
     return folder
+
+
+def new_folder(root: Path | str, name: str) -> Path:
+    """Make root/name, or root/name-2, root/name-3, ...: the first that does not exist."""
+    number = 1
+    while True:
+        folder = Path(root) / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            number += 1
 
 
 def remove_unfinished(folder: Path) -> None:

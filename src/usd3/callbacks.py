@@ -1,4 +1,4 @@
-"""What accompanies a training: the moving average of the weights, and an end in good order."""
+"""What accompanies a training: the moving average of the weights, an end in good order, progress."""
 
 import signal
 import threading
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.tensor import DTensor
 
-__all__ = ["Ema", "StopOnSignal", "StopOnTime"]
+from usd3.progress import Advance, progress
+
+__all__ = ["Ema", "StopOnSignal", "StopOnTime", "TrainingProgress"]
 
 
 class Ema(pl.Callback):
@@ -172,3 +174,50 @@ def _shards(module: nn.Module) -> list[Tensor]:
 
 def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [t.clone() for t in tensors]
+
+
+class TrainingProgress(pl.Callback):
+    """Steps done, loss and bits per element, time left."""
+
+    def __init__(self) -> None:
+        self._shown: Any = None
+        self._advance: Advance | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        """Open the bar at the step the run starts from."""
+        if trainer.is_global_zero:
+            title, total, start = "training", trainer.max_steps, trainer.global_step
+            if module.config.minutes is not None:
+                total, start = (round(60 * minutes) for minutes in (module.config.minutes, module.clock.minutes))
+                title = "training, seconds"
+            self._shown = progress(title, total, start=start)
+            self._advance = self._shown.__enter__()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Move the bar."""
+        if self._advance is not None:
+            if trainer.global_step >= trainer.max_steps:
+                module.log_recent()  # the last line shows the end
+            notes = [f"{k} {v:.3f}" for k, v in _shown(module.latest).items()]
+            if module.config.minutes is None:
+                self._advance(trainer.global_step, "  ".join(notes))
+            else:
+                self._advance(round(60 * module.clock.minutes), "  ".join([f"step {trainer.global_step}", *notes]))
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Close the bar."""
+        self._close()
+
+    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
+        """Close the bar."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._shown is not None:
+            self._shown.__exit__(None, None, None)
+            self._shown = self._advance = None
+
+
+def _shown(latest: dict[str, float]) -> dict[str, float]:
+    names = {"loss": "loss", "bits_per_element": "bits/element", "val_bits_per_element": "held-out"}
+    return {names.get(key, key): value for key, value in latest.items()}

@@ -1,5 +1,6 @@
 """The command line: `usd3 COMMAND`, with the commands of `COMMANDS`."""
 
+import importlib
 import os
 import re
 import sys
@@ -13,35 +14,41 @@ import yaml  # type: ignore[import-untyped]
 from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser  # type: ignore[attr-defined]
 
 from usd3._version import __version__
-from usd3.commands.bench import BenchOptions, bench
-from usd3.commands.classifier import ClassifierOptions, classifier
-from usd3.commands.compare import CompareOptions, compare
-from usd3.commands.cost import CostOptions, cost
-from usd3.commands.encode import DecodeOptions, EncodeOptions, decode, encode
-from usd3.commands.evaluate import EvaluateOptions, run_evaluation
-from usd3.commands.info import InfoOptions, info
-from usd3.commands.paper import PaperOptions, paper
-from usd3.commands.sample import SampleOptions, sample
-from usd3.commands.train import TrainOptions, train
-from usd3.commands.vqgan import VQGANOptions, vqgan
 from usd3.recipes import find_recipe, list_recipes
 
 __all__ = ["main"]
 
 
+def _found(place: str) -> Any:
+    """`module.name` of usd3.commands. What a command needs is imported when it runs: all of it takes seconds."""
+    module, _, name = place.partition(".")
+    return getattr(importlib.import_module(f"usd3.commands.{module}"), name)
+
+
+def _later(place: str) -> Callable[..., Any]:
+    return lambda *arguments: _found(place)(*arguments)
+
+
 @dataclass(frozen=True)
 class Command:
-    """A subcommand: its options, what it does, and what its words without dashes mean.
+    """A subcommand: what it is for, where its options are, what it does, and what its words without dashes mean.
 
     They are recipes where it has a `recipe`, the one it takes without any; else the options `subjects`, in their order.
+    `about` is the first line of what the options say about themselves.
     """
 
-    options: type[Any]
+    about: str
+    options_at: str
     run: Callable[..., Any]
     words: str
     example: str
     subjects: tuple[str, ...] = ("model",)
     recipe: str | None = None
+
+    @property
+    def options(self) -> type[Any]:
+        """Its options, a dataclass."""
+        return _found(self.options_at)  # type: ignore[no-any-return]
 
     @property
     def resumes(self) -> bool:
@@ -56,67 +63,103 @@ class Command:
 
 COMMANDS = {
     "train": Command(
-        TrainOptions,
-        train,
+        "Train a model on a recipe.",
+        "train.TrainOptions",
+        _later("train.train"),
         "[RECIPE ...]",
         "usd3 train bach --model.dim 256 --training.steps 5000",
         recipe="bach",
     ),
-    "sample": Command(SampleOptions, sample, "MODEL", "usd3 sample runs/bach --prompt test --prefix 32 --animate true"),
-    "evaluate": Command(EvaluateOptions, run_evaluation, "MODEL", "usd3 evaluate runs/bach --limit 100"),
+    "sample": Command(
+        "Draw from a trained model.",
+        "sample.SampleOptions",
+        _later("sample.sample"),
+        "MODEL",
+        "usd3 sample runs/bach --prompt test --prefix 32 --animate true",
+    ),
+    "evaluate": Command(
+        "Measure a trained model on held-out data: n-grams, diversity, likelihood.",
+        "evaluate.EvaluateOptions",
+        _later("evaluate.run_evaluation"),
+        "MODEL",
+        "usd3 evaluate runs/bach --limit 100",
+    ),
     "compare": Command(
-        CompareOptions,
-        compare,
+        "Train several methods under one budget, measure all in the same way, and write one table.",
+        "compare.CompareOptions",
+        _later("compare.compare"),
         "[RECIPE ...]",
         'usd3 compare bach-small --methods "usd3 star:usd3-star+discrete runs/bach" --training.minutes 10',
         recipe="bach-small",
     ),
-    "info": Command(InfoOptions, info, "[RECIPE or FOLDER]", "usd3 info bach", subjects=("what",)),
+    "info": Command(
+        "Describe this installation, a recipe, a run or a saved model.",
+        "info.InfoOptions",
+        _later("info.info"),
+        "[RECIPE, MODEL or FOLDER]",
+        "usd3 info bach",
+        subjects=("what",),
+    ),
+    "export": Command(
+        "Write a small folder of a trained model to share: rounded weights and a model card.",
+        "export.ExportOptions",
+        _later("export.export"),
+        "RUN",
+        "usd3 export runs/bach --out bach --metrics runs/bach/evaluation.json",
+        subjects=("run",),
+    ),
     "bench": Command(
-        BenchOptions,
-        bench,
+        "Measure time and memory of the loss and of a sampling step on this machine.",
+        "bench.BenchOptions",
+        _later("bench.bench"),
         "[loss | sampling | scaling | all]",
         'usd3 bench loss --sizes "64,256,129 32,256,8192" --out runs/bench',
         subjects=("table",),
     ),
     "paper": Command(
-        PaperOptions,
-        paper,
+        "Run what gives a table or figure of the paper, and show our numbers beside the published ones.",
+        "paper.PaperOptions",
+        _later("paper.paper"),
         "list | show NAME | run NAME | publish NAME",
         "usd3 paper run music --data pop909_melody_256.npz --budget 4 --jobs 4",
         subjects=("action", "name"),
     ),
     "cost": Command(
-        CostOptions,
-        cost,
+        "Measure what training and sampling cost for several methods, in one process, and write one table.",
+        "cost.CostOptions",
+        _later("cost.cost"),
         "[RECIPE ...]",
         'usd3 cost vqcifar10 paper-image --methods "usd3:usd3+discrete d3pm" --shape 8,8 --num_classes 512',
         recipe="bach-small",
     ),
     "classifier": Command(
-        ClassifierOptions,
-        classifier,
+        "Train a classifier of images, whose features serve metrics and the perceptual loss.",
+        "classifier.ClassifierOptions",
+        _later("classifier.classifier"),
         "",
         "usd3 classifier --images cifar-10-batches-py --run runs/classifier",
         subjects=(),
     ),
     "vqgan": Command(
-        VQGANOptions,
-        vqgan,
+        "Train a VQGAN, which makes tokens of images and images of tokens.",
+        "vqgan.VQGANOptions",
+        _later("vqgan.vqgan"),
         "",
         "usd3 vqgan --images cifar-10-batches-py --perceptual runs/classifier --run runs/vqgan",
         subjects=(),
     ),
     "encode": Command(
-        EncodeOptions,
-        encode,
+        "Turn images into a file of tokens, to train a model on.",
+        "encode.EncodeOptions",
+        _later("encode.encode"),
         "VQGAN",
         "usd3 encode runs/vqgan --images cifar-10-batches-py --out cifar10.npz",
         subjects=("vqgan",),
     ),
     "decode": Command(
-        DecodeOptions,
-        decode,
+        "Turn tokens back into images.",
+        "encode.DecodeOptions",
+        _later("encode.decode"),
         "VQGAN",
         "usd3 decode runs/vqgan --tokens samples.npz --out samples",
         subjects=("vqgan",),
@@ -184,7 +227,11 @@ def _run(name: str, arguments: list[str]) -> None:
     options = ["--config", str(_resumed(name, resumed)), *options] if resumed else options
     named = [f"--{subject}={word}" for subject, word in zip(command.subjects, words)]
     made = _made(parser, [*named, *options], command.options)
-    missing = {"model": "the folder of a run or of a saved model", "vqgan": "the folder of a trained VQGAN"}
+    missing = {
+        "model": "the folder of a run or of a saved model, or the name of a packaged one",
+        "run": "the folder of a run",
+        "vqgan": "the folder of a trained VQGAN",
+    }
     for subject in command.subjects:
         if subject in missing and not getattr(made, subject):
             raise ValueError(f"{subject} is missing: expected {missing[subject]}")
@@ -257,10 +304,10 @@ def _overview() -> str:
 
 
 def _description(name: str, whole: bool = False) -> str:
-    """The first line of the options' docstring, or all of it before the options."""
-    text = (COMMANDS[name].options.__doc__ or "").strip()
-    first = " ".join(text.partition("Args:")[0].split()) if whole else text.partition("\n")[0]
-    listed = COMMANDS[name].recipe is not None and (whole or name == "train")
+    """What a command is for, in one line, or all that its options say before they are listed."""
+    command = COMMANDS[name]
+    first = " ".join(str(command.options.__doc__).partition("Args:")[0].split()) if whole else command.about
+    listed = command.recipe is not None and (whole or name == "train")
     return f"{first} Recipes: {', '.join(list_recipes())}." if listed else first
 
 

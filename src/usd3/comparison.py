@@ -23,6 +23,7 @@ __all__ = [
     "describe_images",
     "heading",
     "latex_table",
+    "markdown_table",
     "marks",
     "read_references",
     "read_row",
@@ -143,12 +144,15 @@ def describe_images(settings: Mapping[str, Any], compared_with: Mapping[str, Any
 
 
 def require_comparable(runs: Mapping[str, tuple[DataConfig, int]]) -> None:
-    """Refuse runs with other data, another split or another prefix than the first; by label, data and prefix."""
+    """Refuse runs with other data, another split or another prefix than the first; by label, data and prefix.
+
+    A model that was exported has no path of its data: the others say where they are.
+    """
     (first, (data, prefix)), *others = runs.items()
     wanted = asdict(data)
     for label, (own, own_prefix) in others:
         for name, value in asdict(own).items():
-            same = name in _AUGMENTATION or value == wanted[name]
+            same = name in _AUGMENTATION or value == wanted[name] or (name == "path" and None in (value, wanted[name]))
             require(same, f"data.{name} of {label}", value, f"{wanted[name]}, as {first} has")
         require(own_prefix == prefix, f"prefix of {label}", own_prefix, f"{prefix}, as {first} has")
 
@@ -226,6 +230,14 @@ def csv_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
             cells += [row.costs.get(key, math.nan) for key in COSTS]
             writer.writerow([row.label, kind, *(f"{cell:.9g}" if math.isfinite(cell) else "" for cell in cells)])
     return out.getvalue()
+
+
+def markdown_table(rows: Sequence[Row]) -> str:
+    """The metrics of each row, for a page in Markdown."""
+    keys = shown_metrics(rows)
+    lines = [["", *(METRICS[key].titled for key in keys)], ["---"] * (1 + len(keys))]
+    lines += [[row.label, *(_cell(row, key, " ± ") for key in keys)] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def latex_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:

@@ -374,7 +374,9 @@ class Diffusion(Process):
         if isinstance(logits, Projection):
             shape = (*x_t.shape, self.noise.num_classes)
             require(logits.shape == shape, "logits.shape", tuple(logits.shape), f"{shape}, (*x_t.shape, K)")
-            sums = kernels.projected_loss(logits, problem, weights, objective.l2 > 0, self.impl)
+            from usd3.kernels.projection import projected_loss  # it brings torch's compiler, which is slow to import
+
+            sums = projected_loss(logits, problem, weights, objective.l2 > 0, self.impl)
         else:
             require_logits(logits, x_t, self.noise.num_classes, "logits")
             sums = kernels.weighted_loss(logits, problem, weights, objective.l2 > 0, self.impl, inplace)

@@ -18,7 +18,7 @@ from usd3._checks import require
 from usd3._files import is_free, write_whole
 from usd3._processes import is_main
 from usd3._random import seed_of
-from usd3.callbacks import Ema, StopOnSignal, StopOnTime
+from usd3.callbacks import Ema, StopOnSignal, StopOnTime, TrainingProgress
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, averaged_export, newest_whole, step_of
 from usd3.config import Recipe, TrainingConfig
 from usd3.data import Dataset
@@ -26,22 +26,9 @@ from usd3.noise import Marginal
 from usd3.pictures import loss_plot
 from usd3.pictures.losses import run_logs
 from usd3.pipeline import Pipeline, PipelineConfig
-from usd3.progress import TrainingProgress
 from usd3.train import SequenceData, Training
 
-__all__ = ["default_prefix", "fit", "new_folder", "pipeline_for"]
-
-
-def new_folder(root: Path | str, name: str) -> Path:
-    """Make root/name, or root/name-2, root/name-3, ...: the first that does not exist."""
-    number = 1
-    while True:
-        folder = Path(root) / (name if number == 1 else f"{name}-{number}")
-        try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            number += 1
+__all__ = ["default_prefix", "fit", "pipeline_for"]
 
 
 def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:

@@ -22,6 +22,7 @@ from usd3.config import NETS, DataConfig, DiffusionConfig, MethodConfig, ModelCo
 from usd3.data import ImageSource
 from usd3.kernels import Projection
 from usd3.method import Method
+from usd3.models import find_model, list_models
 from usd3.nets import Hollow
 from usd3.process import is_grid
 from usd3.samplers import Corrector, Step
@@ -109,14 +110,17 @@ class Pipeline:
     def from_pretrained(
         cls, folder: Path | str, model: nn.Module | None = None, trust_code: bool = False, device: str | None = None
     ) -> "Pipeline":
-        """Load `config.json` and `model.safetensors` from a folder.
+        """Load `config.json` and `model.safetensors` from a folder, or a packaged model by its name.
 
+        Weights that were stored in half precision become float32 again.
         A network or method that is not ours is only imported with `trust_code=True`; or pass the network as `model`.
         """
-        folder = Path(folder)
+        folder = find_model(folder)
         for name in ("config.json", "model.safetensors"):
             if not (folder / name).is_file():
-                raise FileNotFoundError(f"{folder / name}: expected a folder with config.json and model.safetensors")
+                expected, packaged = "a folder with config.json and model.safetensors", ", ".join(list_models())
+                expected += f", or one of the packaged models: {packaged}" if packaged else ""
+                raise FileNotFoundError(f"{folder / name}: expected {expected}")
         config = PipelineConfig.read(folder)
         runs = "or trust_code: true, which runs the code of the class"
         known = model is not None or trust_code or config.model.net in NETS

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import lightning.pytorch as pl
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-__all__ = ["Advance", "TrainingProgress", "counted", "progress"]
+__all__ = ["Advance", "counted", "progress"]
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -69,50 +68,3 @@ def counted(title: str, total: int) -> Iterator[Callable[[Any], None]]:
     with progress(title, total) as advance:
         calls = itertools.count(1)
         yield lambda _: advance(next(calls))
-
-
-class TrainingProgress(pl.Callback):
-    """Steps done, loss and bits per element, time left."""
-
-    def __init__(self) -> None:
-        self._shown: Any = None
-        self._advance: Advance | None = None
-
-    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """Open the bar at the step the run starts from."""
-        if trainer.is_global_zero:
-            title, total, start = "training", trainer.max_steps, trainer.global_step
-            if module.config.minutes is not None:
-                total, start = (round(60 * minutes) for minutes in (module.config.minutes, module.clock.minutes))
-                title = "training, seconds"
-            self._shown = progress(title, total, start=start)
-            self._advance = self._shown.__enter__()
-
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Move the bar."""
-        if self._advance is not None:
-            if trainer.global_step >= trainer.max_steps:
-                module.log_recent()  # the last line shows the end
-            notes = [f"{k} {v:.3f}" for k, v in _shown(module.latest).items()]
-            if module.config.minutes is None:
-                self._advance(trainer.global_step, "  ".join(notes))
-            else:
-                self._advance(round(60 * module.clock.minutes), "  ".join([f"step {trainer.global_step}", *notes]))
-
-    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Close the bar."""
-        self._close()
-
-    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Close the bar."""
-        self._close()
-
-    def _close(self) -> None:
-        if self._shown is not None:
-            self._shown.__exit__(None, None, None)
-            self._shown = self._advance = None
-
-
-def _shown(latest: dict[str, float]) -> dict[str, float]:
-    names = {"loss": "loss", "bits_per_element": "bits/element", "val_bits_per_element": "held-out"}
-    return {names.get(key, key): value for key, value in latest.items()}

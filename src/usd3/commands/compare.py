@@ -13,7 +13,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from usd3._checks import as_count, require
-from usd3._files import known_folder, write_whole
+from usd3._files import known_folder, new_folder, write_whole
 from usd3.commands.entries import Entry, about_method, plain, read_entry, require_names, require_same_recipe
 from usd3.commands.entries import method_words as _methods
 from usd3.commands.jobs import Job, run_jobs
@@ -37,7 +37,7 @@ from usd3.evaluation import (
     require_no_images,
     shared_prefixes,
 )
-from usd3.experiment import default_prefix, new_folder, pipeline_for
+from usd3.experiment import default_prefix, pipeline_for
 from usd3.image_evaluation import RealImages
 from usd3.images import load_vqgan
 from usd3.pictures import image_rows, metrics_plot, training_plot
@@ -59,8 +59,9 @@ class CompareOptions(Recipe):
     the same --out goes on where it stopped.
 
     Args:
-        methods: words, each either recipes joined by +, as in "usd3+discrete", or the folder of a trained model, which
-            is only measured; with a name before a colon, if wanted: "star:usd3-star+discrete". null: all methods.
+        methods: words, each either recipes joined by +, as in "usd3+discrete", or the folder of a trained model, or
+            the name of a packaged one where no recipe has it, which is only measured; with a name before a colon, if
+            wanted: "star:usd3-star+discrete". null: all methods.
         out: folder of all runs and results, new or that of an earlier comparison; null: a new one below runs/.
         jobs: methods to train or measure side by side; they share the device.
         evaluation: what to measure, as `usd3 evaluate` does.
@@ -85,6 +86,7 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     if out is not None:
         for entry in entries:
             _require_unchanged(entry, entry.folder(out))
+    entries = _knowing_data(entries, options.data.path)
     data = _data(entries[0])
     dataset = data.load()
     prefix = _shared_prefix(entries, dataset, options.evaluation.prefix)
@@ -154,7 +156,17 @@ def _scale(
 
 
 def _data(entry: Entry) -> DataConfig:
-    return entry.recipe.data if entry.recipe is not None else PipelineConfig.read(entry.folder(Path())).data
+    if entry.recipe is not None:
+        return entry.recipe.data
+    data = PipelineConfig.read(entry.folder(Path())).data
+    return replace(data, path=entry.data_path or data.path)
+
+
+def _knowing_data(entries: Sequence[Entry], given: str | None) -> list[Entry]:
+    """Models that do not know where their data are, as they were exported, use those of the others, or of an option."""
+    paths = [_data(entry).path for entry in entries]
+    shared = next((path for path in paths if path is not None), None if given is None else os.path.abspath(given))
+    return [replace(entry, data_path=shared) if path is None else entry for entry, path in zip(entries, paths)]
 
 
 def _shared_prefix(entries: Sequence[Entry], dataset: Dataset, wanted: int | None) -> int:
@@ -263,6 +275,7 @@ def _measuring(entry: Entry, out: Path, options: CompareOptions, settings: Evalu
         old.unlink(missing_ok=True)
     arguments = ["evaluate", os.path.abspath(entry.folder(out)), "--out", str(file)]
     arguments += ["--save_samples", str(samples)] if keep else []
+    arguments += [] if entry.data_path is None else ["--data_path", entry.data_path]
     arguments += [
         f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items()
     ]

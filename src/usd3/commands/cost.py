@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from usd3._checks import as_count, require
-from usd3._files import known_folder, write_whole
+from usd3._files import known_folder, new_folder, write_whole
 from usd3.bench.cost import CostSettings, measure_cost, random_tokens, require_measurable
 from usd3.bench.cost_tables import cost_csv, cost_latex, cost_text
 from usd3.bench.machine import machine
@@ -27,7 +27,6 @@ from usd3.commands.entries import (
     require_same_recipe,
 )
 from usd3.config import Recipe
-from usd3.experiment import new_folder
 
 __all__ = ["CostOptions", "cost"]
 

@@ -14,6 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from usd3._checks import require
 from usd3.baselines import METHODS
 from usd3.config import Recipe
+from usd3.models import find_model
 from usd3.recipes import list_recipes
 
 __all__ = ["Entry", "about_method", "method_words", "plain", "read_entry", "require_names", "require_same_recipe"]
@@ -21,12 +22,16 @@ __all__ = ["Entry", "about_method", "method_words", "plain", "read_entry", "requ
 
 @dataclass(frozen=True)
 class Entry:
-    """One method: a recipe to train, or the folder of a trained model."""
+    """One method: a recipe to train, or the folder of a trained model.
+
+    `data_path` is where the data are, for a model that does not know it.
+    """
 
     label: str
     source: str
     recipe: Recipe | None
     trained: Path | None = None
+    data_path: str | None = None
 
     def folder(self, out: Path) -> Path:
         """Where its model is."""
@@ -44,7 +49,7 @@ def read_entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], R
     """What a word means; `read` makes options of the names of recipes, those of `base` first."""
     name, colon, source = word.partition(":")
     name, source = (name, source) if colon and not Path(word).exists() else ("", word)
-    trained = Path(os.path.abspath(source))
+    trained = Path(os.path.abspath(source if source in list_recipes() else find_model(source)))
     if (trained / "config.json").is_file():
         return Entry(name or trained.name, source, None, trained)
     parts = [source] if Path(source).is_file() else source.split("+")

@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ from usd3._checks import require
 from usd3._files import write_whole, written_whole
 from usd3._processes import is_main
 from usd3._version import __version__
-from usd3.commands.prompts import naming_data_path
+from usd3.commands.prompts import data_at, naming_data_path
 from usd3.commands.sample import CorrectorOptions
 from usd3.config import DataConfig
 from usd3.data.arrays import read_arrays
 from usd3.evaluation import Continuations, Draws, EvaluationSettings, Task
 from usd3.image_evaluation import FreeImages, require_image_settings
+from usd3.models import results_folder
 from usd3.pipeline import Pipeline
 from usd3.progress import counted
 
@@ -34,7 +35,7 @@ class EvaluateOptions(EvaluationSettings):
     model of image tokens draws images, which are compared with the training images: see the options --images.
 
     Args:
-        model: folder of a run or of a saved model.
+        model: folder of a run or of a saved model, or the name of a packaged one.
         samples: an .npz with "tokens" (R, N, ...) to measure instead of new samples, or of one run (N, ...), as
             `usd3 sample` writes them; with --ratios also with "ratio_tokens", as --save_samples writes both.
         save_samples: write the samples here, an .npz; null: do not keep them.
@@ -43,7 +44,8 @@ class EvaluateOptions(EvaluationSettings):
         corrector: MCMC corrector.
         sweep: measure with several correctors, each a word NUM_STEPS,STEP_SIZE,LAST, or 0 for none, as in
             "0 2,0.001,10 2,0.001,20"; "paper" for the nine of the paper; null: with the one of --corrector.
-        out: a .json file for the results, of --sweep a folder; null: a new one in the folder of the model.
+        out: a .json file for the results, of --sweep a folder; null: a new one in the folder of the model, of
+            a packaged one below runs/models.
         device: "cpu" or "cuda"; null: a GPU where there is one.
         trust_code: allow a network or method of your own to be imported.
     """
@@ -87,7 +89,7 @@ def run_evaluation(options: EvaluateOptions) -> None:
     if is_main():
         print(found.heading())
         print(found.as_text())
-        out = Path(options.out) if options.out is not None else _new_file(Path(options.model))
+        out = Path(options.out) if options.out is not None else _new_file(results_folder(options.model))
         write_whole(out, as_json(subject.about | {"sampling_seconds": seconds} | found.as_dict()))
         print(f"\nwritten to {out}")
 
@@ -149,7 +151,7 @@ def _trained(pipeline: Pipeline) -> dict[str, float | None]:
 
 def _data(options: EvaluateOptions, data: DataConfig) -> DataConfig:
     """The data of training, elsewhere or with another held-out array where the options say so."""
-    data = replace(data, path=options.data_path or data.path)
+    data = data_at(data, options.data_path)
     return data if options.test_key is None else data.with_test(options.test_key, "test_key")
 
 

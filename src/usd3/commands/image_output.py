@@ -2,14 +2,14 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from usd3._checks import as_count, require
-from usd3.commands.prompts import Prompt, PromptOptions, is_image, naming_data_path
+from usd3.commands.prompts import Prompt, PromptOptions, data_at, is_image, naming_data_path
 from usd3.data import Images, as_floats, read_image, write_image
 from usd3.images.opening import (
     are_tokens_of,
@@ -100,7 +100,7 @@ class ImageOutput:
         data, path = self.pipeline.config.data, self.options.images_path or self.source.images
         try:
             with naming_data_path():
-                dataset = replace(data, path=self.options.data_path or data.path).load()
+                dataset = data_at(data, self.options.data_path).load()
             self.source.require_same_vqgan(dataset.source, "data_path")
         except (OSError, ValueError) as error:
             if self.options.data_path is not None:

@@ -14,6 +14,7 @@ from usd3._version import __version__
 from usd3.baselines import METHODS, Method
 from usd3.checkpoints import find_checkpoints
 from usd3.kernels import chosen
+from usd3.models import find_model, list_models, model_summary
 from usd3.recipes import find_recipe, list_recipes
 
 __all__ = ["InfoOptions", "info"]
@@ -24,8 +25,8 @@ class InfoOptions:
     """Describe this installation, a recipe, a run or a saved model.
 
     Args:
-        what: the name of a recipe, or the folder of a run, of a saved model, of a VQGAN or of a classifier; null: this
-            installation.
+        what: the name of a recipe or of a packaged model, or the folder of a run, of a saved model, of a VQGAN or of a
+            classifier; null: this installation.
     """
 
     what: str | None = None
@@ -35,12 +36,21 @@ def info(options: InfoOptions) -> None:
     """Print it."""
     if options.what is None:
         _installation()
-    elif Path(options.what).is_dir():
-        _folder(Path(options.what))
+    elif Path(options.what).is_dir() or (options.what in list_models() and options.what not in list_recipes()):
+        _folder(find_model(options.what))
     else:
         print(find_recipe(options.what).read_text(), end="")
         if options.what in METHODS:
             _method(METHODS[options.what])
+        if options.what in list_models():
+            _packaged(options.what)
+
+
+def _packaged(name: str) -> None:
+    """The card of a packaged model in short."""
+    folder = find_model(name)
+    print("", f"# The trained model {name} comes with the package: usd3 sample {name}", sep="\n")
+    print(*(f"# {line}" for line in model_summary(folder)), f"# Its card: {folder / 'README.md'}", sep="\n")
 
 
 def _method(kind: type[Method]) -> None:
@@ -65,6 +75,10 @@ def _installation() -> None:
         except importlib.metadata.PackageNotFoundError:
             print(f"  {name} is not installed")
     print(f"methods: {', '.join(METHODS)}")
+    models = list_models()
+    print(f"trained models: {'usd3 sample NAME draws from one' if models else 'none is packaged'}")
+    for name, line in models.items():
+        print(f"  {name:14} {line}")
     print("recipes (they combine, `usd3 train pop909 discrete ce`):")
     for name, line in list_recipes().items():
         print(f"  {name:14} {line}")
@@ -90,6 +104,8 @@ def _folder(folder: Path) -> None:
         (_image_network if "kind" in values else _diffusion_model)(values, size)
     if (folder / "results.json").is_file():
         print(f"results: {json.loads((folder / 'results.json').read_text())}")
+    if (folder / "README.md").is_file():
+        print(f"card: {folder / 'README.md'}")
     for path in find_checkpoints(folder / "checkpoints"):
         print(f"checkpoint: {path}")
     if (folder / "recipe.yaml").is_file():

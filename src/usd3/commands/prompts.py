@@ -12,11 +12,12 @@ from torch import Tensor
 
 from usd3._checks import require
 from usd3.conditioning import box_given, prefix_given, region_given
+from usd3.config import DataConfig
 from usd3.data import Sequences, read_midi
 from usd3.data.arrays import read_arrays
 from usd3.pipeline import Pipeline
 
-__all__ = ["Prompt", "PromptOptions", "is_image", "naming_data_path", "read_prompt"]
+__all__ = ["Prompt", "PromptOptions", "data_at", "is_image", "naming_data_path", "read_prompt"]
 
 
 @dataclass
@@ -24,7 +25,8 @@ class PromptOptions:
     """Which rows of which file, and what of them is given.
 
     Args:
-        num: how many objects; of a prompt with several rows, at most so many of them.
+        num: how many objects; of a prompt with several rows, at most so many of them. null: 4, or 1 where `out` is one
+            MIDI file.
         prompt: continue or fill these: "test" for held-out objects of the data the model was trained on, an .npy or
             .npz file (array "tokens", that of the held-out data, or the only one), a MIDI file, or an image, .png,
             .jpg or .webp, of which the middle square is taken; null: draw freely.
@@ -37,7 +39,7 @@ class PromptOptions:
             training images again.
     """
 
-    num: int = 4
+    num: int | None = None
     prompt: str | None = None
     first: int = 0
     prefix: int | None = None
@@ -60,6 +62,14 @@ def is_image(path: Path) -> bool:
     return path.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp")
 
 
+def data_at(data: DataConfig, path: str | None) -> DataConfig:
+    """The data of a model, at `path` if that is given; a model that was exported does not know where they are."""
+    found = replace(data, path=path or data.path)
+    if found.path is None and found.source != "bach":
+        raise FileNotFoundError(f"the model does not say where its data are, of the source {found.source}")
+    return found
+
+
 @contextmanager
 def naming_data_path() -> Iterator[None]:
     """Say how to name the place of data that are no longer where they were."""
@@ -70,9 +80,9 @@ def naming_data_path() -> Iterator[None]:
 
 
 def read_prompt(
-    options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[[Path], Tensor] | None = None
+    options: PromptOptions, pipeline: Pipeline, num: int, tokens_of_image: Callable[[Path], Tensor] | None = None
 ) -> Prompt:
-    """What to continue or to fill, fitted to the model's objects."""
+    """What to continue or to fill, at most `num` rows, fitted to the model's objects."""
     shape = tuple(pipeline.config.shape)
     if options.prompt is None:
         unused = options.fill is None and options.prefix is None and not options.first
@@ -85,11 +95,11 @@ def read_prompt(
         )
     found = _read(options, pipeline, tokens_of_image)
     require(0 <= options.first < len(found.tokens), "first", options.first, f"a row, 0..{len(found.tokens) - 1}")
-    chosen = slice(options.first, options.first + options.num)
+    chosen = slice(options.first, options.first + num)
     rows, pad, names = found.tokens[chosen], found.pad, list(found.names[chosen]) or None
     if len(found.tokens) == 1:  # several answers to one prompt
-        rows, names = rows.expand(options.num, *rows.shape[1:]), None
-        pad = None if pad is None else pad.expand(options.num, *pad.shape[1:])
+        rows, names = rows.expand(num, *rows.shape[1:]), None
+        pad = None if pad is None else pad.expand(num, *pad.shape[1:])
     require(not bool(given.all()), "prefix", int(given.sum()), "fewer than all elements, so that some are drawn")
     if rows.shape[1:] != shape:  # longer or shorter than the model's objects: what is not given is drawn
         require(rows.dim() == 2 and len(shape) == 1, "prompt", tuple(rows.shape), f"objects of shape {shape}")
@@ -134,7 +144,7 @@ def _read(options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[
     if prompt == "test":
         data = pipeline.config.data
         with naming_data_path():
-            dataset = replace(data, path=options.data_path or data.path).load()
+            dataset = data_at(data, options.data_path).load()
         if pipeline.config.source is not None:
             pipeline.config.source.require_same_vqgan(dataset.source, "prompt")
         return replace(dataset.test, tokens=dataset.decoded(dataset.test.tokens.long()))

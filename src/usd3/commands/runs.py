@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from usd3._checks import require
-from usd3.experiment import new_folder
+from usd3._files import new_folder
 from usd3.images import FitConfig
 
 __all__ = ["RunOptions", "run_folder", "trained_in"]

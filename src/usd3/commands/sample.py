@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from usd3._checks import as_count, require
-from usd3._files import is_free, written_whole
+from usd3._files import is_free, new_folder, written_whole
 from usd3._processes import is_main
 from usd3.commands.image_output import ImageOptions, ImageOutput
 from usd3.commands.prompts import Prompt, read_prompt
 from usd3.data import write_midi
 from usd3.data.image_tokens import about_tokens
-from usd3.experiment import new_folder
+from usd3.models import results_folder
 from usd3.pictures import animate_denoising, piano_roll, token_grid
 from usd3.pipeline import Pipeline
 from usd3.progress import counted
@@ -23,6 +23,7 @@ from usd3.samplers import Corrector, Step
 
 __all__ = ["CorrectorOptions", "SampleOptions", "sample"]
 
+_USUAL = 4  # samples, where nothing says how many
 _MOST_STRIPS = 8  # rows of a picture
 _MOST_FRAMES = 60
 _MOST_ANIMATED = 4
@@ -53,11 +54,12 @@ class SampleOptions(ImageOptions):
     """Draw from a trained model.
 
     Args:
-        model: folder of a run or of a saved model.
+        model: folder of a run or of a saved model, or the name of a packaged one.
         steps: sampling steps.
-        out: a folder for all results, or one file, .npz, .mid, .png or .gif; null: a new folder in that of the model.
-            Of images it gets samples.npz (tokens), samples.png (up to 64 of them), images/ (each in a file, where they
-            are at most 100; usd3 decode writes any number) and, for a prompt, inpainting.png.
+        out: a folder for all results, or one file, .npz, .mid, .png or .gif; null: a new folder in that of the model,
+            of a packaged one below runs/models. Of images it gets samples.npz (tokens), samples.png (up to 64 of them),
+            images/ (each in a file, where they are at most 100; usd3 decode writes any number) and, for a prompt,
+            inpainting.png.
         corrector: MCMC corrector.
         sampler: one of the method's; null: its own. USD3 has "exact", and for comparison "euler", "tau_leaping" and
             "gillespie".
@@ -87,11 +89,12 @@ class SampleOptions(ImageOptions):
 def sample(options: SampleOptions) -> None:
     """Draw and write the results."""
     pipeline = Pipeline.from_pretrained(options.model, trust_code=options.trust_code, device=options.device)
-    as_count(options.num, "num", 1)
-    _require_free(options.out, options.num, pipeline.config.music)
+    wanted = (1 if str(options.out).endswith(".mid") else _USUAL) if options.num is None else options.num
+    as_count(wanted, "num", 1)
+    _require_free(options.out, wanted, pipeline.config.music)
     images = _image_output(options, pipeline)
-    prompt = read_prompt(options, pipeline, None if images is None else images.tokens_of)
-    num = options.num if prompt.tokens is None else len(prompt.tokens)
+    prompt = read_prompt(options, pipeline, wanted, None if images is None else images.tokens_of)
+    num = wanted if prompt.tokens is None else len(prompt.tokens)
     frames: list[Tensor] = []
     animated = _MOST_ANIMATED if images is None else _MOST_ANIMATED_IMAGES
     whole = not (options.animate or str(options.out).endswith(".gif"))
@@ -120,7 +123,7 @@ def sample(options: SampleOptions) -> None:
             callback=watch,
         )
     if is_main():
-        out = new_folder(options.model, "samples") if options.out is None else Path(options.out)
+        out = new_folder(results_folder(options.model), "samples") if options.out is None else Path(options.out)
         _write_arrays(out, x, prompt, pipeline)
         try:
             if images is not None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from usd3._checks import require
-from usd3._files import known_folder, write_whole
+from usd3._files import known_folder, new_folder, write_whole
 from usd3._processes import is_main
 from usd3.commands.evaluate import EvaluateOptions, Subject, as_json
 from usd3.commands.sample import CorrectorOptions
 from usd3.comparison import csv_table, heading, latex_table, read_references, read_row, text_table
-from usd3.experiment import new_folder
+from usd3.models import results_folder
 from usd3.pipeline import Pipeline
 
 __all__ = ["correctors", "label", "sweep"]
@@ -71,7 +71,7 @@ def sweep(options: EvaluateOptions) -> None:
     require(possible, "sweep", options.sweep, f"0 for {kind}, which has no place for a corrector")
     subject = Subject.of(options, pipeline)
     results = _kept(folder, subject)
-    folder = new_folder(options.model, "sweep") if folder is None and is_main() else folder
+    folder = new_folder(results_folder(options.model), "sweep") if folder is None and is_main() else folder
     if is_main():
         print(f"results go to {folder}; with --out {folder} the same command goes on", file=sys.stderr)
     for number, own in enumerate(chosen, start=1):

@@ -19,6 +19,7 @@ from usd3.data.image_files import SUFFIXES, read_image, resized
 from usd3.data.images import Images, Part
 from usd3.data.sheets import as_labels, as_names, read_sheets, sheets
 from usd3.data.splits import grouped, is_test_group
+from usd3.progress import progress
 
 __all__ = ["load_images"]
 
@@ -149,8 +150,6 @@ def _class_numbers(names: Iterable[str | None], classes: tuple[str, ...], folder
 
 
 def _read_all(files: list[Path], size: int | None) -> Tensor:
-    from usd3.progress import progress  # it brings Lightning, which is slow to import
-
     images: Tensor | None = None
     broken = []
     with progress("reading images", len(files)) if len(files) >= _MANY else nullcontext() as advance:

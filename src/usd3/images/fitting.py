@@ -25,7 +25,7 @@ from usd3._files import is_free, write_whole
 from usd3._processes import rank_and_world
 from usd3._random import seed_draws, seed_of
 from usd3.batches import Batches, home_of
-from usd3.callbacks import StopOnSignal, StopOnTime
+from usd3.callbacks import StopOnSignal, StopOnTime, TrainingProgress
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, newest_whole, step_of
 from usd3.clock import Clock
 from usd3.config import TrainingConfig
@@ -33,7 +33,6 @@ from usd3.data import Images, Sequences, as_floats, load_images
 from usd3.images.augment import augmented
 from usd3.images.folders import save_network
 from usd3.nets import VQGAN, Classifier
-from usd3.progress import TrainingProgress
 from usd3.step import Batch, WholeStep
 from usd3.train import compiled
 

@@ -6,9 +6,9 @@ number of rows at a time; `triton` has one kernel for the losses and one for the
 
 from usd3.kernels.choice import IMPLEMENTATIONS, chosen
 from usd3.kernels.drawing import draw, jump_mass
+from usd3.kernels.hidden import Projection
 from usd3.kernels.losses import terms, weighted_loss
 from usd3.kernels.problem import Problem, coefficients_of
-from usd3.kernels.projection import Projection, projected_loss
 
 __all__ = [
     "IMPLEMENTATIONS",
@@ -18,7 +18,6 @@ __all__ = [
     "coefficients_of",
     "draw",
     "jump_mass",
-    "projected_loss",
     "terms",
     "weighted_loss",
 ]

@@ -2,9 +2,10 @@
 
 A network for many categories spends most of its memory on logits (B, D, K) and their gradient. It can return a
 `Projection` in their place: `Diffusion.loss` then never holds more than `CELLS_AT_ONCE` of them.
+
+Imported where it is needed: `torch.compiler.disable` brings torch's compiler, which takes a second.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,56 +13,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from usd3._checks import require
 from usd3.kernels.choice import chosen
+from usd3.kernels.hidden import Projection
 from usd3.kernels.losses import loss_rows
 from usd3.kernels.problem import Problem
 
-__all__ = ["Projection", "projected_loss"]
+__all__ = ["projected_loss"]
 
 CELLS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Logits that are formed at once."""
-
-
-@dataclass(frozen=True)
-class Projection:
-    """Logits hidden @ weight.T + bias that need not be formed: hidden (..., H), weight (K, H), bias (K,).
-
-    `at_x` (...) is added to the logit of each element's current category, as the `Hollow` head does, and gets no
-    gradient.
-    """
-
-    hidden: Tensor
-    weight: Tensor
-    bias: Tensor | None = None
-    at_x: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        H, K = self.hidden.shape[-1], len(self.weight)
-        require(self.weight.shape == (K, H), "weight.shape", tuple(self.weight.shape), f"(K, {H}), as hidden has {H}")
-        if self.bias is not None:
-            require(self.bias.shape == (K,), "bias.shape", tuple(self.bias.shape), f"({K},)")
-
-    @property
-    def shape(self) -> torch.Size:
-        """That of the logits."""
-        return torch.Size((*self.hidden.shape[:-1], len(self.weight)))
-
-    @property
-    def device(self) -> torch.device:
-        """Where it lives."""
-        return self.hidden.device
-
-    def logits(self, x: Tensor) -> Tensor:
-        """All of them, with autograd."""
-        logits = F.linear(self.hidden, self.weight, self.bias)
-        if self.at_x is None:
-            return logits
-        return logits.scatter_add(-1, x[..., None], self.at_x.detach().to(logits.dtype)[..., None])
-
-    def shifted(self, at_x: Tensor) -> "Projection":
-        """With `at_x` added at the current category."""
-        return Projection(self.hidden, self.weight, self.bias, at_x if self.at_x is None else self.at_x + at_x)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # a loop over chunks

@@ -24,6 +24,7 @@ from usd3.metrics.feature_sets import (
     precision_recall,
 )
 from usd3.metrics.inception import load_inception
+from usd3.progress import progress
 
 __all__ = [
     "ImageMetrics",
@@ -105,8 +106,6 @@ class ImageMetrics:
 
     def _by_inception(self, images: Tensor, title: str) -> tuple[Tensor, Tensor]:
         """Features and logits."""
-        from usd3.progress import progress  # it brings Lightning, which is slow to import
-
         assert self.inception is not None
         device, parts = _place(self.classifier)[0], []
         with torch.inference_mode(), progress(f"Inception, {title}", len(images)) as advance:

@@ -1,0 +1,34 @@
+"""Trained models that come with the package, each a folder here that `usd3 export` wrote, found by its name."""
+
+from pathlib import Path
+
+__all__ = ["find_model", "list_models", "model_summary", "results_folder"]
+
+FOLDER = Path(__file__).parent
+
+
+def list_models() -> dict[str, str]:
+    """Name and one line of every packaged model."""
+    folders = sorted(file.parent for file in FOLDER.glob("*/config.json"))
+    return {folder.name: next(iter(model_summary(folder)), "") for folder in folders}
+
+
+def model_summary(folder: Path) -> list[str]:
+    """The lines of a model card between its title and its first section, without empty ones."""
+    card = folder / "README.md"
+    lines = card.read_text().partition("\n## ")[0].splitlines() if card.is_file() else []
+    return [line for line in lines if line and not line.startswith("# ")]
+
+
+def find_model(name: Path | str) -> Path:
+    """The folder of a model. One that exists is meant, whatever it is; else the packaged model of that name."""
+    folder, packaged = Path(name), FOLDER / name
+    if folder.is_dir() or packaged.parent != FOLDER or not (packaged / "config.json").is_file():
+        return folder
+    return packaged
+
+
+def results_folder(name: Path | str) -> Path:
+    """Where the results of a model go by default: into its folder; of a packaged one below runs/models."""
+    folder = find_model(name)
+    return Path("runs", "models", folder.name) if folder.resolve().parent == FOLDER.resolve() else folder

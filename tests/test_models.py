@@ -1,0 +1,248 @@
+"""Models that are exported, found by their name, and used without the data they were trained on."""
+
+import copy
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from runs import tiny_recipe, weights_of
+from safetensors.torch import load_file
+from torch import nn
+
+import usd3
+from usd3 import models
+from usd3.cli import COMMANDS, main
+from usd3.commands import compare
+from usd3.commands.export import rounded, without_places
+from usd3.config import DataConfig, ModelConfig
+from usd3.data import ImageSource, read_midi
+from usd3.experiment import fit
+from usd3.pipeline import Pipeline, PipelineConfig
+
+HEAVY = ("lightning", "torchmetrics", "matplotlib", "torch._dynamo", "music21")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A trained run, with its evaluation."""
+    folder = tmp_path_factory.mktemp("trained")
+    fit(tiny_recipe(folder, steps=2), folder / "run", progress=False)
+    assert main(["evaluate", str(folder / "run"), "--steps", "2", "--runs", "2"]) == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def packaged(run, tmp_path, monkeypatch):
+    """The models of the package: here one, `counting`; the current folder is another, empty one."""
+    shelf, here = tmp_path / "shelf", tmp_path / "here"
+    here.mkdir()
+    assert main(["export", str(run), "--out", str(shelf / "counting")]) == 0
+    monkeypatch.setattr(models, "FOLDER", shelf)
+    monkeypatch.chdir(here)
+    return shelf
+
+
+def error_of(capsys, *arguments: str) -> str:
+    """The one line that a wrong command ends with."""
+    capsys.readouterr()
+    assert main(list(arguments)) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    return line
+
+
+def files_in(folder) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_exported_model_tells_everything_but_where_it_was_made(run, tmp_path, capsys):
+    out = tmp_path / "shared"
+    extra = ["--metrics", str(run / "evaluation.json"), "--data_licence", "CC0", "--name", "Counting"]
+    assert main(["export", str(run), "--out", str(out), *extra]) == 0
+    assert files_in(out) == {"config.json", "model.safetensors", "README.md"}
+    for name in ("config.json", "README.md"):
+        assert str(run.parent) not in (out / name).read_text()
+    config = json.loads((out / "config.json").read_text())
+    assert config["data"]["path"] is None
+    before = json.loads((run / "config.json").read_text())
+    before["data"]["path"] = None
+    assert config == before
+    card = (out / "README.md").read_text()
+    size = len(weights_of(Pipeline.from_pretrained(run)))
+    for words in (
+        "# Counting\n",
+        f"{size:,} parameters",
+        "trained for 2 steps",
+        "50 to train on, 10 held out",
+        "the arrays train and test of the file",
+        "licence: CC0",
+        "| Markov chain |",
+        f"torch {torch.__version__}",
+        "usd3 evaluate shared --data_path PATH",
+    ):
+        assert words in card
+    found = json.loads((run / "evaluation.json").read_text())["rows"]["model"]["1g_hellinger"]
+    assert f"| model | {found['mean']:.3f} ± {found['std']:.3f} |" in card
+    text, whole = re.search(r"```yaml\n(.*?)```", card, re.DOTALL)[1], yaml.safe_load((run / "recipe.yaml").read_text())
+    assert yaml.safe_load(text) == whole | {"data": whole["data"] | {"path": "data.npz"}}
+    (tmp_path / "recipe.yaml").write_text(text)
+    assert main(["train", str(tmp_path / "recipe.yaml"), "--print_config"]) == 0
+    assert "config.json, model.safetensors and README.md in" in capsys.readouterr().out
+    assert "a folder that is new or empty" in error_of(capsys, "export", str(run), "--out", str(out))
+
+
+def test_weights_are_stored_short_and_loaded_long(run, tmp_path):
+    whole = weights_of(Pipeline.from_pretrained(run))
+    for name, kind, error in (
+        ("fp16", torch.float16, 2**-11),
+        ("bf16", torch.bfloat16, 2**-8),
+        ("fp32", whole.dtype, 0),
+    ):
+        assert main(["export", str(run), "--out", str(tmp_path / name), "--dtype", name]) == 0
+        assert {value.dtype for value in load_file(tmp_path / name / "model.safetensors").values()} == {kind}
+        weights = weights_of(Pipeline.from_pretrained(tmp_path / name, device="cpu"))
+        assert weights.dtype == torch.float32
+        assert ((weights - whole).abs() <= error * whole.abs() + 2**-25).all()
+
+
+def test_rounding_hardly_moves_the_probabilities():
+    torch.manual_seed(0)
+    model = Pipeline(PipelineConfig(129, [32], model=ModelConfig(dim=32, depth=2, heads=2))).model
+    for weight in model.parameters():
+        nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)  # as made, the last layer is 0
+    x, t = torch.randint(129, (4, 32)), torch.tensor([0.05, 0.3, 0.6, 0.95])
+    with torch.inference_mode():
+        exact = model(x, t).log_softmax(-1)
+        for kind, most in (("fp16", 0.02), ("bf16", 0.15)):
+            short = copy.deepcopy(model)
+            short.load_state_dict(rounded(model, kind))
+            moved = (short(x, t).log_softmax(-1) - exact).abs().max()
+            assert 0 < moved < most
+    assert exact.std() > 0.5
+
+
+def test_buffers_stay_exact_and_large_weights_are_refused():
+    model = nn.Linear(3, 3)
+    model.register_buffer("table", torch.tensor([1 / 3]))
+    state = rounded(model, "fp16")
+    assert (state["weight"].dtype, state["table"].item()) == (torch.float16, model.table.item())
+    nn.init.constant_(model.bias, 1e5)
+    with pytest.raises(ValueError, match="dtype = fp16: expected bf16 or fp32, as bias has numbers up to 1e\\+05"):
+        rounded(model, "fp16")
+    assert rounded(model, "bf16")["bias"].isfinite().all()
+
+
+def test_a_model_of_images_keeps_the_fingerprint_of_its_vqgan():
+    source = ImageSource("/home/me/runs/vqgan", "/data/cifar", flips=True, fingerprint="abc")
+    config = PipelineConfig(16, [4, 4], data=DataConfig("image_tokens", "/home/me/tokens.npz"), source=source)
+    assert without_places(config).source == ImageSource("vqgan", "cifar", flips=True, fingerprint="abc")
+    assert "/" not in str(without_places(config))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "out = None: expected the new folder"),
+        (["--out", "new", "--metrics", "nothing.json"], "metrics = nothing.json: no such file"),
+        (["--out", "new", "--metrics", "other.json"], "metrics = other.json: expected what `usd3 evaluate` wrote"),
+        (["--out", "new", "--metrics", "elsewhere.json"], "steps in elsewhere.json = 7: expected 2, as the model has"),
+        (["--out", "new", "--data_path", "nothing.npz"], "nothing.npz"),
+    ],
+)
+def test_wrong_exports_write_nothing(run, tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    found = json.loads((run / "evaluation.json").read_text())
+    (tmp_path / "elsewhere.json").write_text(json.dumps(found | {"trained": found["trained"] | {"steps": 7}}))
+    (tmp_path / "other.json").write_text("{}")
+    assert message in error_of(capsys, "export", str(run), *arguments)
+    assert not (tmp_path / "new").exists()
+    assert "expected the folder of a run" in error_of(capsys, "export", str(tmp_path), "--out", "new")
+
+
+def test_a_packaged_model_is_found_by_its_name_and_left_as_it_is(packaged, run, tmp_path, capsys):
+    before, data = files_in(packaged), ["--data_path", str(run.parent / "data.npz")]
+    assert list(usd3.list_models()) == ["counting"]
+    assert usd3.Pipeline.from_pretrained("counting").config.steps == 2
+    assert main(["sample", "counting", "--num", "2", "--steps", "2"]) == 0
+    assert main(["sample", "--model", "counting", "--steps", "2", "--out", "one.npz"]) == 0
+    assert main(["evaluate", "counting", "--steps", "2", "--runs", "1", "--limit", "3", *data]) == 0
+    assert main(["evaluate", "counting", "--steps", "2", "--limit", "3", "--sweep", "0", *data]) == 0
+    made = files_in(tmp_path / "here")
+    assert {"one.npz", "runs/models/counting/samples/samples.npz", "runs/models/counting/evaluation.json"} <= made
+    assert "runs/models/counting/sweep/sweep.json" in made
+    assert files_in(packaged) == before
+    capsys.readouterr()
+    assert main(["info"]) == 0
+    assert "  counting       A model of 8 categories of 5 kinds" in capsys.readouterr().out
+    assert main(["info", "counting"]) == 0
+    assert f"card: {packaged / 'counting' / 'README.md'}" in capsys.readouterr().out
+    assert "or one of the packaged models: counting" in error_of(capsys, "sample", "couting")
+    assert usd3.Pipeline.from_pretrained(packaged / "counting").config.steps == 2
+    assert models.results_folder(packaged / "counting") == models.results_folder("counting")
+
+
+def test_a_folder_of_that_name_comes_first(packaged, run, tmp_path):
+    own = Pipeline.from_pretrained(run)
+    own.config.steps = 77
+    own.save_pretrained("counting")
+    assert usd3.Pipeline.from_pretrained("counting").config.steps == 77
+    assert main(["sample", "counting", "--num", "1", "--steps", "2"]) == 0
+    assert (tmp_path / "here" / "counting" / "samples" / "samples.npz").is_file()
+
+
+def test_without_the_data_a_prompt_from_them_is_refused_in_one_line(packaged, run, capsys):
+    for command in (["sample", "counting", "--prompt", "test"], ["evaluate", "counting"]):
+        line = error_of(capsys, *command)
+        assert "the model does not say where its data are" in line
+        assert "--data_path PATH" in line
+    arguments = ["--prompt", "test", "--data_path", str(run.parent / "data.npz"), "--num", "2", "--steps", "2"]
+    assert main(["sample", "counting", *arguments, "--out", "x.npz"]) == 0
+    assert (np.load("x.npz")["tokens"][:, :2] == np.load(run.parent / "data.npz")["test"][:2, :2]).all()
+
+
+def test_a_recipe_wins_where_a_recipe_is_meant(packaged, run, capsys):
+    (packaged / "counting").rename(packaged / "bach")
+    assert main(["info", "bach"]) == 0
+    text = capsys.readouterr().out
+    assert yaml.safe_load(text)["data"]["source"] == "bach"
+    assert "# A model of 8 categories of 5 kinds" in text
+    read = lambda names: compare.CompareOptions(seed=len(names))
+    assert compare._entry("bach", ["base"], read).trained is None
+    (packaged / "bach").rename(packaged / "counting")
+    exported = compare._entry("counting", ["base"], read)
+    assert (exported.label, exported.trained) == ("counting", packaged / "counting")
+    entries = compare._knowing_data([exported, compare._entry(f"own:{run}", [], read)], None)
+    data = str(run.parent / "data.npz")
+    assert [compare._data(entry).path for entry in entries] == [data, data]
+
+
+def test_bach_without_music21_and_without_anything_heavy(tmp_path):
+    net = ModelConfig(dim=16, depth=1, heads=2)
+    config = PipelineConfig(129, [16], data=DataConfig("bach"), music=True, model=net, prefix=4)
+    Pipeline(config).save_pretrained(tmp_path / "bach")
+    code = f"""
+import sys
+sys.modules["music21"] = None
+from usd3.cli import main
+assert main(["--help"]) == 0
+assert main(["sample", "bach", "--steps", "2", "--out", "tune.mid"]) == 0
+print("brought:", [name for name in {HEAVY} if sys.modules.get(name)])
+sys.exit(main(["sample", "bach", "--prompt", "test"]))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert found.returncode == 1
+    assert "brought: []" in found.stdout
+    assert "load_bach needs music21" in found.stderr.splitlines()[-1]
+    (melody,) = read_midi(tmp_path / "tune.mid")
+    assert len(melody) == 16
+
+
+def test_the_overview_says_what_the_options_say():
+    for command in COMMANDS.values():
+        assert command.about == command.options.__doc__.strip().partition("\n")[0]
