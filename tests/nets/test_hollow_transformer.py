@@ -199,7 +199,7 @@ PAPER = Path(__file__).parents[2] / "paper"
 
 
 @pytest.mark.parametrize(
-    ("recipe", "parameters"), [("paper-sddm", 24_924_801), (str(PAPER / "hollow-pop909.yaml"), 3_869_569)]
+    ("recipe", "parameters"), [("paper-sddm", 24_924_801), (str(PAPER / "recipes" / "hollow-pop909.yaml"), 3_869_569)]
 )
 def test_sizes_of_the_recipes(recipe, parameters):
     """By their description, with 2 x 257 positions and the sign of given elements; the recipes name these numbers."""

@@ -71,7 +71,7 @@ def paper(options: PaperOptions) -> None:
         replaced = {str(root): "runs/paper", str(folder): "paper"}
         if options.data is not None:
             replaced[str(Path(options.data).absolute())] = Path(options.data).name
-        results = collect(own, study.name, study.results, commands, replaced)
+        results = collect(study, own, options.budget, commands, replaced)
         write_whole(own / _RESULTS, json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
         print(table.as_text(results))
         written = _write(table, results, own / table.name)

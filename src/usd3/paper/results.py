@@ -14,7 +14,7 @@ from usd3.bench.machine import machine
 from usd3.commands.sample import CorrectorOptions
 from usd3.commands.sweep import label
 from usd3.comparison import Row, heading, read_references, read_row
-from usd3.paper.study import shown
+from usd3.paper.study import Study, shown
 
 __all__ = ["collect"]
 
@@ -22,23 +22,24 @@ Cells = dict[str, dict[str, float | None]]
 
 
 def collect(
-    folder: Path, name: str, kinds: Mapping[str, str], commands: Sequence[Sequence[str]], replaced: Mapping[str, str]
+    study: Study, folder: Path, budget: float | None, commands: Sequence[Sequence[str]], replaced: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The results of the study `name` in its folder.
+    """The results of a study in its folder.
 
-    `kinds` says by the name of a file or folder how it is read: "compare", "evaluate", "sweep", "cost" or "file". In
+    The study says by the name of a file or folder how it is read: "compare", "evaluate", "sweep", "cost" or "file". In
     the commands the keys of `replaced`, folders of this machine, are written as its values.
     """
     found: dict[str, Any] = {"rows": {}, "references": {}}
-    for place, kind in kinds.items():
+    for place, kind in study.results.items():
         part = _READERS[kind](folder / place)
         found["rows"] |= part.pop("rows")
         found["references"] |= part.pop("references", {})
         found |= part
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return {
-        "study": name,
+        "study": study.name,
         "date": date.today().isoformat(),
+        "budget_minutes": study.budget if budget is None else budget,
         "commands": [_shown(command, replaced) for command in commands],
         "machine": machine(device),
         **found,

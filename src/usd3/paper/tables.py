@@ -193,7 +193,9 @@ def _source(results: Results) -> str:
     """On what ours were measured."""
     on = results["machine"]
     versions = ", ".join(f"{name} {on[name]}" for name in ("python", "torch", "triton", "usd3", "commit") if on[name])
-    return f"Ours: {results['about']}; {on['machine']}, {versions}, {results['date']}."
+    budget = results["budget_minutes"]
+    trained = "" if budget is None else f"; minutes of each training: {budget:g}"
+    return f"Ours: {results['about']}{trained}; {on['machine']}, {versions}, {results['date']}."
 
 
 def _cell(mean: float | None, std: float | None) -> str:
