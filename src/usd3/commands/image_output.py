@@ -27,7 +27,7 @@ from usd3.progress import counted, progress
 
 __all__ = ["ImageOptions", "ImageOutput"]
 
-_MOST_FILES, _MOST_SHOWN, _MOST_ROWS, _MOST_FILLS = 100, 64, 16, 8
+_MOST_FILES, _MOST_SHOWN, _MOST_ROWS, _MOST_FILLS = 100, 100, 16, 8
 _NEAR_SIZE = 16  # side of the images whose pixels are compared
 _AT_ONCE = 500
 

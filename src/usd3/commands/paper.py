@@ -30,6 +30,7 @@ class PaperOptions:
         budget: minutes of each training; null: as the study says.
         limit: measure with so many held-out objects or images; null: as the study says.
         jobs: methods to train or measure side by side.
+        inception: file of the weights of the Inception network, for IS and FID; null: without these.
         out: folder of all runs, a folder in it for each study.
         paper: the folder paper/ of a checkout; null: that of this one, or of the current folder.
     """
@@ -40,6 +41,7 @@ class PaperOptions:
     budget: float | None = None
     limit: int | None = None
     jobs: int = 1
+    inception: str | None = None
     out: str = "runs/paper"
     paper: str | None = None
 
@@ -65,12 +67,12 @@ def paper(options: PaperOptions) -> None:
     elif options.action == "publish":
         _publish(study, folder, root)
     else:
-        settings = Settings(options.data, options.budget, options.limit, options.jobs)
+        settings = Settings(options.data, options.budget, options.limit, options.jobs, options.inception)
         commands = study.run(folder, root, settings)
         own = root / study.name
         replaced = {str(root): "runs/paper", str(folder): "paper"}
-        if options.data is not None:
-            replaced[str(Path(options.data).absolute())] = Path(options.data).name
+        for given in filter(None, (options.data, options.inception)):
+            replaced[str(Path(given).absolute())] = Path(given).name
         results = collect(study, own, options.budget, commands, replaced)
         write_whole(own / _RESULTS, json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
         print(table.as_text(results))

@@ -27,7 +27,7 @@ def collect(
     """The results of a study in its folder.
 
     The study says by the name of a file or folder how it is read: "compare", "evaluate", "sweep", "cost" or "file". In
-    the commands the keys of `replaced`, folders of this machine, are written as its values.
+    texts the keys of `replaced`, folders of this machine, are written as its values.
     """
     found: dict[str, Any] = {"rows": {}, "references": {}}
     for place, kind in study.results.items():
@@ -35,22 +35,22 @@ def collect(
         found["rows"] |= part.pop("rows")
         found["references"] |= part.pop("references", {})
         found |= part
+    found["about"] = _replaced(found["about"], replaced)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return {
         "study": study.name,
         "date": date.today().isoformat(),
         "budget_minutes": study.budget if budget is None else budget,
-        "commands": [_shown(command, replaced) for command in commands],
+        "commands": [shown([_replaced(word, replaced) for word in command]) for command in commands],
         "machine": machine(device),
         **found,
     }
 
 
-def _shown(command: Sequence[str], replaced: Mapping[str, str]) -> str:
-    words = list(command)
+def _replaced(text: str, replaced: Mapping[str, str]) -> str:
     for folder, name in replaced.items():
-        words = [word.replace(folder, name) for word in words]
-    return shown(words)
+        text = text.replace(folder, name)
+    return text
 
 
 def _compare(folder: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ class Settings:
     budget: float | None
     limit: int | None
     jobs: int
+    inception: str | None = None
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Study:
         about: what it trains and measures, in a line.
         steps: commands without the word usd3, or a script after the word python. In them {out} stands for the folder
             of the study, {NAME} for that of a study in `needs`, {paper} for the folder of the tables, {data} for what
-            `data` says, {budget}, {limit} and {jobs} for the options of the same names, {quarter} for a quarter of the
-            budget, {precision} and {compile} for what the device is good at.
+            `data` says, {budget}, {limit}, {jobs} and {inception} for the options of the same names, {quarter} for a
+            quarter of the budget, {precision} and {compile} for what the device is good at.
         results: which of its files and folders have the results, and how they are read: see `usd3.paper.results`.
         budget: minutes of each training, where no others are asked for.
         limit: what {limit} is where nothing is asked for.
@@ -82,6 +84,7 @@ class Study:
             "quarter": f"{budget / 4:g}",
             "limit": "null" if (limit := settings.limit or self.limit) is None else limit,
             "jobs": settings.jobs,
+            "inception": "null" if settings.inception is None else os.path.abspath(settings.inception),
             "precision": "bf16" if torch.cuda.is_available() else "fp32",
             "compile": "true" if torch.cuda.is_available() else "false",
         }
@@ -120,6 +123,7 @@ class Study:
             if command in state["done"] or _has_output(command):
                 continue
             print(f"{self.name} {number}/{len(commands)}: {shown(command)}", file=sys.stderr, flush=True)
+            _clear(command, root / self.name)
             _call(_resumed(command))
             state["done"].append(command)
             write_whole(root / self.name / _STATE, json.dumps(state, indent=2) + "\n")
@@ -152,6 +156,13 @@ def _has_output(command: Sequence[str]) -> bool:
     """Whether it writes one file, which is there: files appear whole or not at all."""
     out = _option(command, "--out")
     return out is not None and bool(out.suffix) and out.is_file()
+
+
+def _clear(command: Sequence[str], own: Path) -> None:
+    """Samples of which only a part was written are drawn again; other commands go on by themselves."""
+    out = _option(command, "--out")
+    if command[0] == "sample" and out is not None and out.is_dir() and own in out.parents:
+        shutil.rmtree(out)
 
 
 def _resumed(command: list[str]) -> list[str]:
