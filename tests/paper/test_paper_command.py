@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from runs import tiny_recipe
 from usd3.cli import main
 from usd3.comparison import METRICS
 from usd3.experiment import fit
-from usd3.paper import Study, Table
+from usd3.paper import Study, Table, study
 from usd3.paper.study import Settings
 
 PAPER = Path(__file__).parents[2] / "paper"
@@ -24,7 +26,8 @@ with open(tries, "a") as file:
 if sys.argv[1] == "fails" and len(open(tries).read().split()) < 3:
     sys.exit(1)
 row = lambda mean, std=0.0: {"loss": {"mean": mean, "std": std}, "score": {"mean": 12345.6, "std": 0.0}}
-found = {"about": "three objects", "rows": {"b": row(0.25, 0.01), "a": row(0.75)}}
+rows = {"b": row(0.25, 0.01), "a": row(0.75)}
+found = {"about": "three objects", "recipes": {"a": f"usd3+{sys.argv[0]}"}, "rows": rows}
 json.dump(found, open(out, "w"))
 """
 STUDY = """
@@ -140,6 +143,7 @@ def test_data_budget_and_limit_reach_the_commands(paper, tmp_path):
         (["run", "table", "--data", "missing.npz"], "data = missing.npz: expected an .npz file"),
         (["run", "table", "--data", "toy", "--budget", "0"], "budget = 0"),
         (["run", "table", "more"], "'more' is one word too many"),
+        (["run", "table", "--data", "toy", "--inception", "w.pt"], "inception = w.pt: expected null for table"),
         (["list", "table"], "name = table: expected none for list"),
         (["sell", "table"], "action"),
     ],
@@ -156,6 +160,59 @@ def test_another_budget_is_refused_for_a_study_that_was_begun(paper, capsys):
     assert "budget = 3.0: expected 2, as in" in capsys.readouterr().err
     assert run(paper, "run", "table", "--data", str(paper)) == 1
     assert "expected toy, as in" in capsys.readouterr().err
+
+
+def test_what_was_made_in_another_way_is_not_taken_for_it(paper, capsys):
+    """A file of other options, and what a needed study made of other data."""
+    for _ in range(2):
+        run(paper, "run", "table", "--data", "toy")
+    assert run(paper, "run", "table", "--data", "toy", "--limit", "9") == 1
+    assert "second.json was made by `python" in capsys.readouterr().err.splitlines()[-1]
+    after = "about: After.\nneeds: [small]\ndata: {expected: x, toy: x}\nsteps: []\nresults: {}\n"
+    (paper / "studies" / "after.yaml").write_text(after)
+    (paper / "table" / "table.yaml").write_text(TABLE.replace("study: small", "study: after"))
+    assert run(paper, "run", "table", "--data", str(paper)) == 1
+    assert f"data = {paper}: expected toy, as in" in capsys.readouterr().err
+
+
+def test_results_name_no_folder_of_this_machine_and_the_machine_that_ran_them(paper, tmp_path, monkeypatch):
+    (tmp_path / "mine.npz").touch()
+    words = ["run", "table", "--data", str(paper / ".." / "mine.npz")]
+    run(paper, *words)
+    run(paper, *words)
+    before = Path("runs/paper/small/results.json").read_text()
+    assert str(tmp_path) not in before
+    assert json.loads(before)["recipes"] == {"a": "usd3+paper/script.py"}
+    assert "begins mine.npz --kind file" in json.loads(before)["commands"][0]
+    monkeypatch.setattr(study, "machine", lambda device: {"machine": "another"})
+    assert run(paper, *words) == 0
+    assert Path("runs/paper/small/results.json").read_text() == before
+
+
+def test_an_interruption_waits_for_the_command_that_runs(paper, monkeypatch, capsys):
+    """It may have a checkpoint to write."""
+    script = """
+import os, pathlib, signal, time
+def save(*_):
+    time.sleep(0.5)  # longer than subprocess.run would wait
+    pathlib.Path("saved").touch()
+    os._exit(1)
+signal.signal(signal.SIGTERM, save)
+os.kill(os.getppid(), signal.SIGINT)
+signal.pause()
+"""
+    Path("slow.py").write_text(script)
+    code = "import sys; from usd3.commands.jobs import call; call([sys.executable, 'slow.py'])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
+    assert ended.stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert Path("saved").exists()
+
+    def interrupted(words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(study, "call", interrupted)
+    assert run(paper, "run", "table", "--data", "toy") == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "usd3 paper: interrupted (the same command goes on)"
 
 
 def test_a_folder_without_studies_is_refused(tmp_path, capsys):
@@ -231,3 +288,10 @@ def test_columns_are_results_that_exist():
     known |= {"alpha_bar", "alpha_bar_ts", "beta"}
     for name in NAMES:
         assert set(Table.read(PAPER, name).columns) <= known
+
+
+def test_the_papers_numbers_are_ranked_as_printed():
+    table = Table.read(PAPER, "music-full")
+    lines = table.lines({"rows": {}, "references": {}})
+    marks = {line.label: row[0] for line, row in zip(lines, table._marks(lines), strict=True) if row[0]}
+    assert marks == {"usd3-ce-continuous": 1, "usd3-continuous": 2}  # 0.3734 and 0.3735

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Job", "run_jobs"]
+__all__ = ["Job", "call", "run_jobs"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,20 @@ def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
             _end([process for _, process in running.values()])
             raise
     return failed
+
+
+def call(words: Sequence[str]) -> int:
+    """Run a program to its end, and say with which status.
+
+    An interruption is passed on and waited for, as `run_jobs` does it.
+    """
+    with _terminated_as_interrupted():
+        process = subprocess.Popen(words, start_new_session=True)
+        try:
+            return process.wait()
+        except BaseException:
+            _end([process])
+            raise
 
 
 def _start(job: Job, place: int, at_once: int) -> "subprocess.Popen[bytes]":

@@ -1,6 +1,7 @@
 """usd3 paper: the tables of the paper, run again, with our numbers beside the published ones."""
 
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,14 +66,19 @@ def paper(options: PaperOptions) -> None:
     if options.action == "show":
         print(table.as_text(_results(folder / "studies" / study.name / _RESULTS, f"usd3 paper run {table.name}")))
     elif options.action == "publish":
-        _publish(study, folder, root)
+        _publish(study, folder, root, f"usd3 paper run {table.name}")
     else:
+        for option in ("data", "budget", "limit", "inception"):
+            value = getattr(options, option)
+            require(
+                value is None or study.uses(folder, option), option, value, f"null for {table.name}, which uses none"
+            )
         settings = Settings(options.data, options.budget, options.limit, options.jobs, options.inception)
         commands = study.run(folder, root, settings)
         own = root / study.name
         replaced = {str(root): "runs/paper", str(folder): "paper"}
         for given in filter(None, (options.data, options.inception)):
-            replaced[str(Path(given).absolute())] = Path(given).name
+            replaced[os.path.abspath(given)] = Path(given).name
         results = collect(study, own, options.budget, commands, replaced)
         write_whole(own / _RESULTS, json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
         print(table.as_text(results))
@@ -120,9 +126,12 @@ def _write(table: Table, results: dict[str, Any], name: Path) -> list[str]:
     return [f"{name.name}{ending}" for ending in files]
 
 
-def _publish(study: Study, folder: Path, root: Path) -> None:
+def _publish(study: Study, folder: Path, root: Path, command: str) -> None:
     """Take results and pictures of a study into the folder of the tables, and write all tables of it."""
-    results = _results(root / study.name / _RESULTS, "usd3 paper run")
+    results = _results(root / study.name / _RESULTS, command)
+    for name in study.pictures:
+        if not (root / study.name / name).is_file():
+            raise FileNotFoundError(f"{root / study.name / name}: no such picture; `{command}` draws it")
     kept = folder / "studies" / study.name
     for name in [_RESULTS, *study.pictures]:
         with written_whole(kept / Path(name).name) as temporary:

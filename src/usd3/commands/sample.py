@@ -57,9 +57,9 @@ class SampleOptions(ImageOptions):
         model: folder of a run or of a saved model, or the name of a packaged one.
         steps: sampling steps.
         out: a folder for all results, or one file, .npz, .mid, .png or .gif; null: a new folder in that of the model,
-            of a packaged one below runs/models. Of images it gets samples.npz (tokens), samples.png (up to 100 of them),
-            images/ (each in a file, where they are at most 100; usd3 decode writes any number) and, for a prompt,
-            inpainting.png.
+            of a packaged one below runs/models. Of images it gets samples.npz (tokens), samples.png (up to 100 of
+            them), images/ (each in a file, where they are at most 100; usd3 decode writes any number) and, for a
+            prompt, inpainting.png.
         corrector: MCMC corrector.
         sampler: one of the method's; null: its own. USD3 has "exact", and for comparison "euler", "tau_leaping" and
             "gillespie".

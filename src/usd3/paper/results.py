@@ -3,18 +3,14 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from usd3.bench.cost_tables import cost_heading
-from usd3.bench.machine import machine
 from usd3.commands.sample import CorrectorOptions
 from usd3.commands.sweep import label
 from usd3.comparison import Row, heading, read_references, read_row
-from usd3.paper.study import Study, shown
+from usd3.paper.study import Study, measured_on, shown
 
 __all__ = ["collect"]
 
@@ -26,8 +22,8 @@ def collect(
 ) -> dict[str, Any]:
     """The results of a study in its folder.
 
-    The study says by the name of a file or folder how it is read: "compare", "evaluate", "sweep", "cost" or "file". In
-    texts the keys of `replaced`, folders of this machine, are written as its values.
+    The study says by the name of a file or folder how it is read: "compare", "evaluate", "sweep", "cost" or "file". The
+    keys of `replaced`, folders of this machine, are written as its values.
     """
     found: dict[str, Any] = {"rows": {}, "references": {}}
     for place, kind in study.results.items():
@@ -35,22 +31,25 @@ def collect(
         found["rows"] |= part.pop("rows")
         found["references"] |= part.pop("references", {})
         found |= part
-    found["about"] = _replaced(found["about"], replaced)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     return {
         "study": study.name,
-        "date": date.today().isoformat(),
         "budget_minutes": study.budget if budget is None else budget,
-        "commands": [shown([_replaced(word, replaced) for word in command]) for command in commands],
-        "machine": machine(device),
-        **found,
+        "commands": [shown(command) for command in _replaced(commands, replaced)],
+        **measured_on(folder),
+        **_replaced(found, replaced),
     }
 
 
-def _replaced(text: str, replaced: Mapping[str, str]) -> str:
-    for folder, name in replaced.items():
-        text = text.replace(folder, name)
-    return text
+def _replaced(value: Any, replaced: Mapping[str, str]) -> Any:
+    """With other names for folders, in every text."""
+    if isinstance(value, Mapping):
+        return {key: _replaced(part, replaced) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replaced(part, replaced) for part in value]
+    if isinstance(value, str):
+        for folder, name in replaced.items():
+            value = value.replace(folder, name)
+    return value
 
 
 def _compare(folder: Path) -> dict[str, Any]:

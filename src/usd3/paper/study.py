@@ -4,10 +4,10 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,14 @@ import yaml  # type: ignore[import-untyped]
 
 from usd3._checks import require
 from usd3._files import write_whole
+from usd3.bench.machine import machine
+from usd3.commands.jobs import call
 
-__all__ = ["Settings", "Study", "shown"]
+__all__ = ["Settings", "Study", "measured_on", "shown"]
 
 _STATE = "study.json"
 _DATA = "{data}"
+_INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,12 @@ class Study:
         except (OSError, TypeError, yaml.YAMLError) as error:
             raise ValueError(f"{file}: expected a study ({' '.join(str(error).split())})") from None
 
+    def uses(self, paper: Path, option: str) -> bool:
+        """Whether an option of `Settings` changes anything, here or in a study that is needed."""
+        names = {f"{{{option}}}"} | ({"{quarter}"} if option == "budget" else set())
+        own = any(name in step for name in names for step in self.steps)
+        return own or any(Study.read(paper, name).uses(paper, option) for name in self.needs)
+
     def commands(self, paper: Path, root: Path, settings: Settings) -> list[list[str]]:
         """What is run, word by word; `root` has a folder for each study."""
         budget = settings.budget or self.budget or 0.0
@@ -116,18 +125,22 @@ class Study:
         for name in self.needs:
             if not _is_done(root / name):
                 Study.read(paper, name).run(paper, root, settings)
+            elif settings.data is not None:
+                _require_same(root / name / _STATE, {"data": settings.data})
         commands = self.commands(paper, root, settings)
         state = self._state(root, settings)
         write_whole(root / self.name / _STATE, json.dumps(state, indent=2) + "\n")
         for number, command in enumerate(commands, start=1):
-            if command in state["done"] or _has_output(command):
+            if command in state["done"] or _has_output(command, state["done"]):
                 continue
             print(f"{self.name} {number}/{len(commands)}: {shown(command)}", file=sys.stderr, flush=True)
             _clear(command, root / self.name)
             _call(_resumed(command))
             state["done"].append(command)
+            state.pop("measured", None)
             write_whole(root / self.name / _STATE, json.dumps(state, indent=2) + "\n")
-        write_whole(root / self.name / _STATE, json.dumps(state | {"finished": True}, indent=2) + "\n")
+        state = {"measured": _now()} | state | {"finished": True}
+        write_whole(root / self.name / _STATE, json.dumps(state, indent=2) + "\n")
         return commands
 
     def _state(self, root: Path, settings: Settings) -> dict[str, Any]:
@@ -137,10 +150,26 @@ class Study:
         asked = {"data": data, "budget": settings.budget or self.budget}
         if not file.is_file():
             return asked | {"done": []}
-        state: dict[str, Any] = json.loads(file.read_text())
-        for name, value in asked.items():
-            require(value == state[name], name, value, f"{state[name]}, as in {file}; or another --out")
-        return state
+        return _require_same(file, asked)
+
+
+def measured_on(folder: Path) -> dict[str, Any]:
+    """When and on what machine the study in a folder was finished: what is only shown again stays as it is."""
+    found: dict[str, Any] = json.loads((folder / _STATE).read_text())["measured"]
+    return found
+
+
+def _now() -> dict[str, Any]:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return {"date": date.today().isoformat(), "machine": machine(device)}
+
+
+def _require_same(file: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file says about a study; refuses one that was run in another way."""
+    state: dict[str, Any] = json.loads(file.read_text())
+    for name, value in asked.items():
+        require(value == state[name], name, value, f"{state[name]}, as in {file}; or another --out")
+    return state
 
 
 def _is_done(folder: Path) -> bool:
@@ -152,10 +181,15 @@ def _option(command: Sequence[str], name: str) -> Path | None:
     return Path(command[command.index(name) + 1]) if name in command else None
 
 
-def _has_output(command: Sequence[str]) -> bool:
-    """Whether it writes one file, which is there: files appear whole or not at all."""
+def _has_output(command: Sequence[str], done: Sequence[Sequence[str]]) -> bool:
+    """Whether it writes one file, which is there: files appear whole or not at all. Refuses one of another command."""
     out = _option(command, "--out")
-    return out is not None and bool(out.suffix) and out.is_file()
+    if out is None or not out.suffix or not out.is_file():
+        return False
+    for other in done:
+        if _option(other, "--out") == out:
+            raise ValueError(f"{out} was made by `{shown(other)}`: expected the same options, or another --out")
+    return True
 
 
 def _clear(command: Sequence[str], own: Path) -> None:
@@ -179,8 +213,11 @@ def shown(command: Sequence[str]) -> str:
 def _call(command: Sequence[str]) -> None:
     """In a process of its own, which is interrupted with us."""
     words = command[1:] if command[0] == "python" else ["-m", "usd3", *command]
-    status = subprocess.run([sys.executable, *words]).returncode
-    if status == 130:
+    try:
+        status = call([sys.executable, *words])
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
+    if status == _INTERRUPTED:
         raise KeyboardInterrupt("(the same command goes on)")
     if status:
         raise ChildProcessError(f"`{shown(command)}` failed; the same command goes on from there")

@@ -172,7 +172,7 @@ class Table:
         for j, title in enumerate(self.columns.values()):
             for source in (OURS, PAPER):
                 ranked = {i: line.values[j] for i, line in enumerate(lines) if line.label and line.source == source}
-                known = {i: float(_digits(v)) for i, v in ranked.items() if not math.isnan(v)}
+                known = {i: _seen(v, source) for i, v in ranked.items() if not math.isnan(v)}
                 if title[-1] not in "↓↑" or len(set(known.values())) < 2:
                     continue
                 ordered = sorted(set(known.values()), reverse=title[-1] == "↑")
@@ -210,6 +210,11 @@ def _digits(value: float) -> str:
         return f"{value:.0e}"
     decimals = 3 if abs(value) < 10 else 2 if abs(value) < 100 else 1 if abs(value) < 1000 else 0
     return f"{value:.{decimals}f}"
+
+
+def _seen(value: float, source: str) -> float:
+    """What a cell shows: ours is rounded, the paper's is as printed."""
+    return float(_digits(value)) if source == OURS else value
 
 
 def _first_number(cell: str) -> float:
