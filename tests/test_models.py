@@ -16,6 +16,7 @@ from torch import nn
 
 import usd3
 from usd3 import models
+from usd3.cards import Card
 from usd3.cli import COMMANDS, main
 from usd3.commands import compare
 from usd3.commands.export import rounded, without_places
@@ -141,6 +142,9 @@ def test_a_model_of_images_keeps_the_fingerprint_of_its_vqgan():
     config = PipelineConfig(16, [4, 4], data=DataConfig("image_tokens", "/home/me/tokens.npz"), source=source)
     assert without_places(config).source == ImageSource("vqgan", "cifar", flips=True, fingerprint="abc")
     assert "/" not in str(without_places(config))
+    card = Card("A", "a", without_places(config), {}, 1, "fp16", 2, "tokens").as_markdown()
+    assert "usd3 sample a --vqgan FOLDER\n" in card
+    assert "usd3 evaluate a --data_path PATH --images.path IMAGES --images.vqgan FOLDER --images.classifier" in card
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ class Card:
         more = " --vqgan FOLDER" if self.config.source is not None else ""
         out = " --out tune.mid" if self.config.music else ""
         data = "" if self.config.data.source == "bach" else " --data_path PATH"
+        if self.config.source is not None:
+            data += " --images.path IMAGES --images.vqgan FOLDER --images.classifier FOLDER"
         sh = [f"usd3 sample {self.folder}{out}{more}{trust}", f"usd3 evaluate {self.folder}{data}{trust}"]
         python = [
             "import usd3",
