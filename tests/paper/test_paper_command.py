@@ -172,7 +172,7 @@ def test_what_was_made_in_another_way_is_not_taken_for_it(paper, capsys):
     (paper / "studies" / "after.yaml").write_text(after)
     (paper / "table" / "table.yaml").write_text(TABLE.replace("study: small", "study: after"))
     assert run(paper, "run", "table", "--data", str(paper)) == 1
-    assert f"data = {paper}: expected toy, as in" in capsys.readouterr().err
+    assert "expected toy, as in" in capsys.readouterr().err
 
 
 def test_results_name_no_folder_of_this_machine_and_the_machine_that_ran_them(paper, tmp_path, monkeypatch):
