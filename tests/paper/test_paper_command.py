@@ -198,11 +198,22 @@ def save(*_):
     pathlib.Path("saved").touch()
     os._exit(1)
 signal.signal(signal.SIGTERM, save)
+while not pathlib.Path("waiting").exists():
+    time.sleep(0.01)
 os.kill(os.getppid(), signal.SIGINT)
-signal.pause()
+time.sleep(100)
+"""
+    code = """
+import pathlib, subprocess, sys
+from usd3.commands import jobs
+class Telling(subprocess.Popen):
+    def wait(self, *options):
+        pathlib.Path("waiting").touch()
+        return super().wait(*options)
+subprocess.Popen = Telling
+jobs.call([sys.executable, "slow.py"])
 """
     Path("slow.py").write_text(script)
-    code = "import sys; from usd3.commands.jobs import call; call([sys.executable, 'slow.py'])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
     assert ended.stderr.splitlines()[-1] == "KeyboardInterrupt"
     assert Path("saved").exists()
