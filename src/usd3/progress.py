@@ -56,7 +56,7 @@ class _Lines:
         if now - self.last < _SECONDS_BETWEEN_LINES and done < self.total:
             return
         self.last = now
-        left = now / (done - self.start) * (self.total - done)
+        left = max(0.0, now / (done - self.start) * (self.total - done))  # the last step may end after its minutes
         clock = f"{int(now) // 60}:{int(now) % 60:02d} elapsed, {int(left) // 60}:{int(left) % 60:02d} left"
         line = "  ".join(filter(None, [f"{self.title} {done}/{self.total}", note, clock]))
         Console(stderr=True).print(line, highlight=False, soft_wrap=True)
