@@ -110,7 +110,7 @@ def test_the_written_tables_say_the_same(paper):
 
 def test_results_are_published_and_shown(paper, capsys):
     assert run(paper, "show", "table") == 1
-    assert "`usd3 paper run table` gives them" in capsys.readouterr().err
+    assert "`usd3 paper run table && usd3 paper publish table` gives them" in capsys.readouterr().err
     run(paper, "run", "table", "--data", "toy")
     run(paper, "run", "table", "--data", "toy")
     assert run(paper, "publish", "table") == 0

@@ -63,16 +63,17 @@ def paper(options: PaperOptions) -> None:
     require(options.name is not None, "name", None, f"that of a table or figure: {names}")
     table = Table.read(folder, str(options.name))
     study = Study.read(folder, table.study)
+    measure = f"usd3 paper run {table.name}"
     if options.action == "show":
-        print(table.as_text(_results(folder / "studies" / study.name / _RESULTS, f"usd3 paper run {table.name}")))
+        take = f"{measure} && usd3 paper publish {table.name}"
+        print(table.as_text(_results(folder / "studies" / study.name / _RESULTS, take)))
     elif options.action == "publish":
-        _publish(study, folder, root, f"usd3 paper run {table.name}")
+        _publish(study, folder, root, measure)
     else:
         for option in ("data", "budget", "limit", "inception"):
             value = getattr(options, option)
-            require(
-                value is None or study.uses(folder, option), option, value, f"null for {table.name}, which uses none"
-            )
+            fits = value is None or study.uses(folder, option)
+            require(fits, option, value, f"null for {table.name}, which has no use for it")
         settings = Settings(options.data, options.budget, options.limit, options.jobs, options.inception)
         commands = study.run(folder, root, settings)
         own = root / study.name
