@@ -12,7 +12,7 @@ from usd3._checks import require, require_logits, require_type
 from usd3.kernels import Projection
 from usd3.process import flat
 
-__all__ = ["Denoiser", "Remembering", "ignores_time"]
+__all__ = ["Denoiser", "Remembering", "Told", "ignores_time", "is_self_conditioned"]
 
 
 class Denoiser:
@@ -37,17 +37,20 @@ class Denoiser:
         other.model = model
         return other
 
-    def __call__(self, x_t: Tensor, t: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Logits (..., K) at x_t and times t (B,) in [0, 1]; `rows` says which objects of the call these are."""
-        logits = self.output(x_t, t, rows)
+    def __call__(self, x_t: Tensor, t: Tensor, rows: Tensor | None = None, **more: Tensor) -> Tensor:
+        """Logits (..., K) at x_t and times t (B,) in [0, 1]; `rows` says which objects of the call these are.
+
+        `more` is said to the model besides.
+        """
+        logits = self.output(x_t, t, rows, **more)
         return logits.logits(x_t) if isinstance(logits, Projection) else logits
 
-    def output(self, x_t: Tensor, t: Tensor, rows: Tensor | None = None) -> Tensor | Projection:
+    def output(self, x_t: Tensor, t: Tensor, rows: Tensor | None = None, **more: Tensor) -> Tensor | Projection:
         """The same, left as a `Projection` where the model gives one."""
         if self._asks_given and "given" not in self._masks:  # made once
             self._masks["given"] = torch.zeros_like(x_t, dtype=torch.bool)
         masks = self._masks if rows is None else {name: mask[rows] for name, mask in self._masks.items()}
-        logits = self.model(x_t, t.to(torch.get_default_dtype()), **masks)
+        logits = self.model(x_t, t.to(torch.get_default_dtype()), **masks, **more)
         if isinstance(logits, Projection):
             shape = (*x_t.shape, self.num_classes)
             require(logits.shape == shape, "model(x_t, t).shape", tuple(logits.shape), f"{shape}, (*x_t.shape, K)")
@@ -76,12 +79,39 @@ class Remembering:
         return self._logits
 
 
+class Told:
+    """The denoiser of a self-conditioned network in one sampling run: it is told what it said in the call before."""
+
+    def __init__(self, denoise: Denoiser):
+        self.denoise = denoise
+        self._said: Tensor | None = None
+
+    def __call__(self, x_t: Tensor, t: Tensor) -> Tensor:
+        """Logits at x_t. What was said keeps its place in memory, as a CUDA graph needs it."""
+        if self._said is None:
+            with torch.inference_mode(False):
+                self._said = torch.zeros(*x_t.shape, self.denoise.num_classes, device=x_t.device)
+        logits = self.denoise(x_t, t, estimate=self._said)
+        self._said.copy_(logits.softmax(-1))
+        return logits
+
+
 def ignores_time(model: Callable[..., Any]) -> bool:
-    """Whether a model says that it ignores the time; seen through torch's wrappers and ours."""
+    """Whether a model says that it ignores the time."""
+    return _says(model, "ignores_time")
+
+
+def is_self_conditioned(model: Callable[..., Any]) -> bool:
+    """Whether a model says that it takes what it said before, as `estimate`."""
+    return _says(model, "self_conditioned")
+
+
+def _says(model: Callable[..., Any], attribute: str) -> bool:
+    """Whether an attribute of a model is True; seen through torch's wrappers and ours."""
     wrapped = getattr(model, "_orig_mod", None)
     if wrapped is None and type(model).__module__.startswith("torch."):  # DDP, an average of weights
         wrapped = getattr(model, "module", None)
-    return ignores_time(wrapped) if wrapped is not None else getattr(model, "ignores_time", False) is True
+    return _says(wrapped, attribute) if wrapped is not None else getattr(model, attribute, False) is True
 
 
 def _keywords(model: Callable[..., Any]) -> tuple[set[str], bool]:

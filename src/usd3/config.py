@@ -20,7 +20,7 @@ from usd3.baselines import METHODS, USD3, Method
 from usd3.data import Dataset, load_arrays, load_bach, load_image_tokens, load_lakh, load_midi, scramble
 from usd3.data.arrays import read_arrays
 from usd3.diffusion import Diffusion
-from usd3.nets import FilmTransformer, Hollow, HollowTransformer, MaskedTransformer, Transformer
+from usd3.nets import FilmTransformer, Hollow, HollowTransformer, MaskedTransformer, SelfConditioned, Transformer
 from usd3.noise import Absorbing, Marginal, Noise, Uniform
 
 __all__ = ["DataConfig", "DiffusionConfig", "MethodConfig", "ModelConfig", "Recipe", "TrainingConfig"]
@@ -232,6 +232,8 @@ class ModelConfig:
         hollow: complete the logits by what the element itself shows. Much easier to train in continuous time.
         timeless: for absorbing noise: the network does not see the time; sampling then skips network calls for
             objects that did not change.
+        self_conditioning: tell the network what it said in the step before; a third more time in training. Only for
+            "transformer", and for methods that read its output as p(x_0 | x_t).
         options: arguments of a class of your own.
     """
 
@@ -246,6 +248,7 @@ class ModelConfig:
     hollow: bool = True
     timeless: bool = False
     projection: bool = False
+    self_conditioning: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -256,6 +259,8 @@ class ModelConfig:
         even = as_count(self.time_dim, "model.time_dim", 4) % 2 == 0
         require(even, "model.time_dim", self.time_dim, "an even number >= 4")
         as_number(self.dropout, "model.dropout", 0, 1, closed=True)
+        for name in ("timeless", "projection") if self.self_conditioning else ():
+            require(not getattr(self, name), f"model.{name}", True, "false with model.self_conditioning")
 
     def build(self, diffusion: Diffusion, shape: Sequence[int] = ()) -> nn.Module:
         """The network for this diffusion on objects of `shape`, freshly initialised."""
@@ -264,7 +269,7 @@ class ModelConfig:
         if self.net in NETS:
             require(not self.options, "model.options", self.options, f"nothing for model.net {self.net!r}")
             takes = inspect.signature(NETS[self.net]).parameters
-            for name in ("timeless", "projection"):
+            for name in ("timeless", "projection", "self_conditioning"):
                 require(name in takes or not getattr(self, name), f"model.{name}", True, f"false for {self.net}")
             sizes = {name: getattr(self, name) for name in vars(self) if name in takes}
             sizes["mlp"] = 4 * self.dim if self.mlp is None else self.mlp
@@ -278,8 +283,11 @@ class ModelConfig:
             require(not self.timeless, "model.timeless", self.timeless, own)
             own = f"false for {self.net}: a network of your own returns a usd3.Projection by itself"
             require(not self.projection, "model.projection", self.projection, own)
+            own = f"false for {self.net}: a network of your own is wrapped in usd3.nets.SelfConditioned"
+            require(not self.self_conditioning, "model.self_conditioning", True, own)
             net = _imported(self.net, nn.Module, "model.net", NETS)(num_classes=num_classes, **self.options)
-        return Hollow(net, diffusion) if self.hollow else net
+        net = Hollow(net, diffusion) if self.hollow else net
+        return SelfConditioned(net) if self.self_conditioning else net
 
 
 def _imported(path: str, kind: type[Kind], option: str, known: Iterable[str]) -> type[Kind]:

@@ -23,7 +23,7 @@ from usd3.data import ImageSource
 from usd3.kernels import Projection
 from usd3.method import Method
 from usd3.models import find_model, list_models
-from usd3.nets import Hollow
+from usd3.nets import Hollow, SelfConditioned
 from usd3.process import is_grid
 from usd3.samplers import Corrector, Step
 
@@ -170,7 +170,9 @@ class Pipeline:
             tokens, num = self.encoded(tokens), len(tokens)
         num = as_count(1 if num is None else num, "num", 1)
         given, pad = (None if m is None else m.expand(num, *shape) for m in (given, pad))
-        net = self.model.module if isinstance(self.model, Hollow) else self.model
+        net: Callable[..., Any] = self.model
+        while isinstance(net, Hollow | SelfConditioned):
+            net = net.module
         ours = type(net) in NETS.values()  # does the same in every call, so a CUDA graph can replay it
 
         def draw(rows: slice) -> Tensor:
@@ -248,6 +250,8 @@ def _require_fitting(method: Method, config: PipelineConfig) -> None:
     name, model = config.method.name, config.model
     output = f"false for {name}, which reads the network's output in its own way"
     require(method.reads == "full" or not model.hollow, "model.hollow", True, output)
+    own = f"false for {name}, whose network does not say p(x_0 | x_t)"
+    require(method.reads == "full" or not model.self_conditioning, "model.self_conditioning", True, own)
     hollow = sorted(net for net, kind in NETS.items() if getattr(kind, "is_hollow", False))
     blind = not method.needs_hollow or model.net not in NETS or model.net in hollow
     unseen = f"{' or '.join(hollow)} for {name}, which learns nothing from a network that sees the element"

@@ -26,7 +26,7 @@ from usd3._checks import (
     require,
     require_type,
 )
-from usd3._model import Denoiser, Remembering, ignores_time
+from usd3._model import Denoiser, Remembering, Told, ignores_time, is_self_conditioned
 from usd3._random import uniform
 from usd3.belief import FINITE, Level, data_logits
 from usd3.graphs import Replayed
@@ -255,10 +255,11 @@ def sample(
     paper's), "euler", "tau_leaping" or "gillespie" for comparison, or a function of a `Run` and its grid that makes the
     steps. `callback` sees every `Step`. A model is used as it is: call its `eval()` first.
 
-    A model whose attribute `ignores_time` is True is called only for the objects that changed since their last call; it
-    must treat each object by itself. `graph=True` replays a step as one CUDA graph, for models that do the same
-    operations in every call; it does nothing on other devices and for models that wait for the GPU. The samples are
-    the same in all cases.
+    A model whose attribute `self_conditioned` is True also gets `estimate`, the probabilities of x_0 that it gave in
+    its last call, zeros in the first. One whose attribute `ignores_time` is True is called only for the objects that
+    changed since their last call; it must treat each object by itself. `graph=True` replays a step as one CUDA graph,
+    for models that do the same operations in every call; it does nothing on other devices and for models that wait for
+    the GPU. The samples are the same in all cases.
     """
     known = callable(sampler) or sampler in SAMPLERS
     require(known, "sampler", sampler, f"one of {sorted(SAMPLERS)}, or a function of a run and its grid")
@@ -280,7 +281,7 @@ def sample(
     remember = few_changes and ignores_time(model)
     run = Run(
         process,
-        Remembering(denoise) if remember else denoise,
+        Remembering(denoise) if remember else Told(denoise) if is_self_conditioned(model) else denoise,
         free,
         LoopChecks(process.validate),
         generator,

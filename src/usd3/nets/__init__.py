@@ -10,6 +10,7 @@ from usd3.nets.film_transformer import FilmTransformer
 from usd3.nets.hollow import Hollow
 from usd3.nets.hollow_transformer import HollowTransformer
 from usd3.nets.masked_transformer import MaskedTransformer
+from usd3.nets.self_conditioned import SelfConditioned
 from usd3.nets.transformer import Transformer
 from usd3.nets.vqgan import VQGAN
 
@@ -22,5 +23,6 @@ __all__ = [
     "Hollow",
     "HollowTransformer",
     "MaskedTransformer",
+    "SelfConditioned",
     "Transformer",
 ]

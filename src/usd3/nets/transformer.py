@@ -23,7 +23,7 @@ class Transformer(nn.Module):
 
     With `axes` 1 the elements are a sequence, in row-major order, and only how far they are apart matters. With more,
     objects have so many axes, as images have 2: rotary positions know rows from columns, and where an element is
-    matters too.
+    matters too. With `self_conditioning` it takes an `estimate`, see `SelfConditioned`.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Transformer(nn.Module):
         timeless: bool = False,
         projection: bool = False,
         axes: int = 1,
+        self_conditioning: bool = False,
     ):
         super().__init__()
         self.ignores_time, self.projection = timeless, projection
@@ -48,18 +49,26 @@ class Transformer(nn.Module):
         self.embed = nn.Embedding(num_classes, dim)
         self.given = nn.Parameter(torch.zeros(dim))
         self.place = nn.Linear(2 * _WAVES * axes, dim, bias=False) if axes > 1 else None
+        self.estimate = nn.Linear(num_classes, dim, bias=False) if self_conditioning else None
         self.time = nn.Sequential(nn.Linear(time_dim, time_dim), nn.SiLU(), nn.Linear(time_dim, time_dim), nn.SiLU())
         self.modulate = nn.Linear(time_dim, 6 * dim)
         self.layers = nn.ModuleList(_Layer(dim, heads, mlp, dropout, depth) for _ in range(depth))
         self.final = nn.Linear(time_dim, 2 * dim)
         self.logits = nn.Linear(dim, num_classes)
         nn.init.normal_(self.embed.weight, std=1.0)
+        if self.estimate is not None:
+            nn.init.zeros_(self.estimate.weight)
         for linear in (self.modulate, self.final, self.logits):
             nn.init.zeros_(linear.weight)
             nn.init.zeros_(linear.bias)
 
     def forward(
-        self, x_t: Tensor, t: Tensor, pad: Tensor | None = None, given: Tensor | None = None
+        self,
+        x_t: Tensor,
+        t: Tensor,
+        pad: Tensor | None = None,
+        given: Tensor | None = None,
+        estimate: Tensor | None = None,
     ) -> Tensor | Projection:
         """Logits at every element."""
         h = self.embed(x_t.flatten(1))
@@ -68,6 +77,8 @@ class Transformer(nn.Module):
             h = h + self.place(_waves(places, h))
         if given is not None:
             h = h + given.flatten(1)[..., None] * self.given
+        if self.estimate is not None and estimate is not None:
+            h = h + self.estimate(estimate.flatten(1, -2))
         time = self.time(time_features(torch.zeros_like(t) if self.ignores_time else t, self.time_dim))
         shared = self.modulate(time).unflatten(-1, (1, 6, -1))
         attend = None if pad is None else ~pad.flatten(1)[:, None, None, :]
