@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 import usd3
+from usd3._files import write_whole
 
 Array = NDArray[np.float64]
 Formula = Callable[[Array], Array]
@@ -81,7 +82,7 @@ def main() -> None:
     picture(out.with_suffix(".png"))
     options = f"cosine a = {A}, exponential a = {RATE} and b = {BASE:g}"
     rows = {name: differences(name) for name in SCHEDULES}
-    out.write_text(json.dumps({"about": f"float64, 201 times, {options}", "rows": rows}, indent=1) + "\n")
+    write_whole(out, json.dumps({"about": f"float64, 201 times, {options}", "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ def test_data_budget_and_limit_reach_the_commands(paper, tmp_path):
         (["run", "nothing"], "name = nothing: expected one of table"),
         (["run"], "name = None: expected that of a table or figure: table"),
         (["run", "table"], "data = None: expected an .npz file (--data says where they are)"),
-        (["run", "table", "--data", "missing.npz"], "data = missing.npz: expected an .npz file"),
+        (["run", "table", "--data", "missing.npz"], "missing.npz: expected an .npz file (--data"),
         (["run", "table", "--data", "toy", "--budget", "0"], "budget = 0"),
         (["run", "table", "more"], "'more' is one word too many"),
         (["run", "table", "--data", "toy", "--inception", "w.pt"], "inception = w.pt: expected null for table"),
@@ -252,6 +252,37 @@ results: {found.json: evaluate}
     assert 0 < results["rows"]["model"]["1g_hellinger"]["mean"] < 1
     assert "Markov chain" in results["references"]
     assert run(paper, "run", "table") == 0  # everything is there
+
+
+def test_methods_that_fail_are_missing_in_the_table_and_tried_again(paper, tmp_path, capsys, monkeypatch):
+    """`compare` and `cost` end with an error where some methods failed, and the others have results."""
+    study = "about: A.\nsteps: ['cost --out {out}/cost']\nresults: {cost: cost}\n"
+    (paper / "studies" / "small.yaml").write_text(study)
+    details = {"draw": None, "timed_draw_steps": 5, "recipe": {}}
+    found = {
+        "settings": {"shape": None, "steps": 5, "timed_draw_steps": 0},
+        "machine": {"machine": "this", "torch": "2"},
+        "rows": {"a": {"loss": {"mean": 0.5, "std": 0.0}, "score": {"mean": None, "std": None}}},
+        "recipes": {"a": "a"},
+        "details": {"a": details},
+    }
+    tries = []
+
+    def failing(words):
+        tries.append(words)
+        out = tmp_path / "runs/paper/small/cost"
+        out.mkdir(exist_ok=True)
+        (out / "cost.json").write_text(json.dumps(found))
+        return len(tries) < 2
+
+    monkeypatch.setattr("usd3.paper.study.call", failing)
+    assert run(paper, "run", "table") == 1
+    said = capsys.readouterr()
+    assert ["Method", "A", "ours", "0.500", "-", "-"] in [line.split() for line in said.out.splitlines()]
+    assert "failed; the same command goes on from there" in said.err
+    assert run(paper, "run", "table") == 0
+    assert run(paper, "run", "table") == 0
+    assert len(tries) == 2
 
 
 # ---- the tables of the project --------------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ from usd3._checks import as_count, as_number, require
 from usd3._files import write_whole, written_whole
 from usd3._tables import aligned
 from usd3.paper import Study, Table, collect
-from usd3.paper.study import Settings
+from usd3.paper.study import Settings, done_in
 
 __all__ = ["PaperOptions", "paper"]
+
+_RESULTS = "results.json"
 
 
 @dataclass
@@ -70,24 +72,33 @@ def paper(options: PaperOptions) -> None:
     elif options.action == "publish":
         _publish(study, folder, root, measure)
     else:
-        for option in ("data", "budget", "limit", "inception"):
-            value = getattr(options, option)
-            fits = value is None or study.uses(folder, option)
-            require(fits, option, value, f"null for {table.name}, which has no use for it")
-        settings = Settings(options.data, options.budget, options.limit, options.jobs, options.inception)
-        commands = study.run(folder, root, settings)
-        own = root / study.name
-        replaced = {str(root): "runs/paper", str(folder): "paper"}
-        for given in filter(None, (options.data, options.inception)):
-            replaced[os.path.abspath(given)] = Path(given).name
-        results = collect(study, own, options.budget, commands, replaced)
-        write_whole(own / _RESULTS, json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
-        print(table.as_text(results))
-        written = _write(table, results, own / table.name)
-        print(f"{', '.join([_RESULTS, *written, *study.pictures])} in {own}")
+        _run(options, table, study, folder, root)
 
 
-_RESULTS = "results.json"
+def _run(options: PaperOptions, table: Table, study: Study, folder: Path, root: Path) -> None:
+    """Measure what is not measured yet, and write the results and the table."""
+    for option in ("data", "budget", "limit", "inception"):
+        value = getattr(options, option)
+        fits = value is None or study.uses(folder, option)
+        require(fits, option, value, f"null for {table.name}, which has no use for it")
+    data = study.whole_name(options.data)
+    settings = Settings(data, options.budget, options.limit, options.jobs, options.inception)
+    failed = study.run(folder, root, settings)
+    own = root / study.name
+    if failed is not None and not any((own / name).exists() for name in study.results):
+        raise failed
+    commands = [command for name in study.needs for command in done_in(root / name)]
+    commands += study.commands(folder, root, settings)
+    replaced = {str(root): "runs/paper", str(folder): "paper"}
+    for given in filter(None, (data, options.inception)):
+        replaced[os.path.abspath(given)] = Path(given).name
+    results = collect(study, own, options.budget, commands, replaced)
+    write_whole(own / _RESULTS, json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    print(table.as_text(results))
+    written = _write(table, results, own / table.name)
+    print(f"{', '.join([_RESULTS, *written, *study.pictures])} in {own}")
+    if failed is not None:
+        raise failed
 
 
 def _paper_folder(named: str | None) -> Path:

@@ -55,7 +55,8 @@ def _replaced(value: Any, replaced: Mapping[str, str]) -> Any:
 def _compare(folder: Path) -> dict[str, Any]:
     """Of `usd3 compare`."""
     labels = json.loads((folder / "comparison.json").read_text())["methods"]
-    found = {name: json.loads((folder / name / "comparison.json").read_text()) for name in labels}
+    files = {name: folder / name / "comparison.json" for name in labels}
+    found = {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}  # or it failed
     scale = folder / "references.json"
     references = read_references(json.loads(scale.read_text())) if scale.is_file() else []
     return {

@@ -19,10 +19,11 @@ from usd3._files import write_whole
 from usd3.bench.machine import machine
 from usd3.commands.jobs import call
 
-__all__ = ["Settings", "Study", "measured_on", "shown"]
+__all__ = ["Settings", "Study", "done_in", "measured_on", "shown"]
 
 _STATE = "study.json"
 _DATA = "{data}"
+_OF_SEVERAL = ("compare", "cost")  # commands of which some methods may fail
 _INTERRUPTED = 130
 
 
@@ -105,6 +106,10 @@ class Study:
             [part for word in step for part in (data if word == _DATA else [word.format_map(values)])] for step in words
         ]
 
+    def whole_name(self, data: str | None) -> str | None:
+        """A word that the study knows, or the whole path of a file or folder."""
+        return data if data is None or data in self.data else os.path.abspath(data)
+
     def _data_words(self, given: str | None) -> tuple[str, list[str]]:
         """Which kind of data it is, and what the commands are told of them."""
         expected = f"{self.data.get('expected')} (--data says where they are)"
@@ -117,17 +122,18 @@ class Study:
         kind = next(word for word, told in kinds.items() if "{path}" in told)
         return kind, [os.path.abspath(str(given)) if word == "{path}" else word for word in kinds[kind]]
 
-    def run(self, paper: Path, root: Path, settings: Settings) -> list[list[str]]:
-        """Run what is not done yet, that of the studies it needs first; all its commands.
+    def run(self, paper: Path, root: Path, settings: Settings) -> ChildProcessError | None:
+        """Run what is not done yet, that of the studies it needs first.
 
-        A study that is done is not run again for another that needs it, whatever its budget was.
+        A study that is done is not run again for another that needs it, whatever its budget was. Where some methods of
+        a command failed, the others have results: the error is returned, and the same study tries those again.
         """
         for name in self.needs:
             if not _is_done(root / name):
                 Study.read(paper, name).run(paper, root, settings)
             elif settings.data is not None:
                 _require_same(root / name / _STATE, {"data": settings.data})
-        commands = self.commands(paper, root, settings)
+        commands, failed = self.commands(paper, root, settings), None
         state = self._state(root, settings)
         write_whole(root / self.name / _STATE, json.dumps(state, indent=2) + "\n")
         for number, command in enumerate(commands, start=1):
@@ -135,13 +141,19 @@ class Study:
                 continue
             print(f"{self.name} {number}/{len(commands)}: {shown(command)}", file=sys.stderr, flush=True)
             _clear(command, root / self.name)
-            _call(_resumed(command))
-            state["done"].append(command)
             state.pop("measured", None)
+            try:
+                _call(_resumed(command))
+            except ChildProcessError as error:
+                if command[0] not in _OF_SEVERAL:
+                    raise
+                failed = error
+                continue
+            state["done"].append(command)
             write_whole(root / self.name / _STATE, json.dumps(state, indent=2) + "\n")
-        state = {"measured": _now()} | state | {"finished": True}
+        state = {"measured": _now()} | state | {"finished": failed is None}
         write_whole(root / self.name / _STATE, json.dumps(state, indent=2) + "\n")
-        return commands
+        return failed
 
     def _state(self, root: Path, settings: Settings) -> dict[str, Any]:
         """What was done before, with the same data and the same budget."""
@@ -156,6 +168,13 @@ class Study:
 def measured_on(folder: Path) -> dict[str, Any]:
     """When and on what machine the study in a folder was finished: what is only shown again stays as it is."""
     found: dict[str, Any] = json.loads((folder / _STATE).read_text())["measured"]
+    return found
+
+
+def done_in(folder: Path) -> list[list[str]]:
+    """The commands that were run for the study in a folder."""
+    file = folder / _STATE
+    found: list[list[str]] = json.loads(file.read_text())["done"] if file.is_file() else []
     return found
 
 
