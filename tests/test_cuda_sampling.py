@@ -1,6 +1,7 @@
 """Sampling on a GPU: a step replayed as a CUDA graph draws what a plain step draws. Skipped where there is none."""
 
 import gc
+from dataclasses import replace
 
 import pytest
 import torch
@@ -166,6 +167,21 @@ def test_our_own_networks_are_replayed_by_themselves(precision, net, noise, repl
     monkeypatch.setattr("usd3.pipeline.NETS", {})
     assert torch.equal(fast, pipeline.sample(num_steps=20, batch_size=8, **masks))
     assert len(replayed) == 3
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_graph_keeps_what_a_self_conditioned_network_said(precision, replayed, monkeypatch):
+    """Also where a corrector has a graph of its own."""
+    config = PipelineConfig(K, [D], model=replace(MODEL, self_conditioning=True), precision=precision)
+    pipeline = Pipeline(config).to("cuda")
+    for weight in pipeline.model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    corrector = usd3.Corrector(num_steps=2, step_size=0.05, last=None)
+    found = [pipeline.sample(64, 20, corrector=corrector)]
+    assert any(fn.captured for fn in replayed)
+    monkeypatch.setattr(samplers, "_WORTH", 1000)  # no graph
+    found.append(pipeline.sample(64, 20, corrector=corrector))
+    assert torch.equal(*found)
 
 
 def test_a_timeless_network_is_called_less_where_that_pays(replayed):

@@ -1,6 +1,7 @@
 """What accompanies a training: the moving average of the weights, an end in good order, progress."""
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -147,6 +148,7 @@ class StopOnSignal(pl.Callback):
         """Listen."""
 
         def stop(number: int, frame: Any) -> None:
+            print("stopping after this step; a second time stops at once", file=sys.stderr, flush=True)
             trainer.should_stop = True
             self._restore()
 

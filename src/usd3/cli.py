@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser  # type: ignore[attr-defined]
 
+from usd3._messages import explained
 from usd3._version import __version__
 from usd3.recipes import find_recipe, list_recipes
 
@@ -256,7 +256,10 @@ def _run_on_recipes(name: str, parser: ArgumentParser, words: list[str], options
 
 def _made(parser: ArgumentParser, arguments: list[str], kind: type[Any]) -> Any:
     """The options as a dataclass."""
-    values = parser.instantiate(parser.parse_args(arguments))
+    try:
+        values = parser.instantiate(parser.parse_args(arguments))
+    except ArgumentError as error:
+        raise ArgumentError(None, explained(str(error), parser._option_string_actions)) from None
     return kind(**{field.name: values[field.name] for field in fields(kind)})
 
 
@@ -298,7 +301,7 @@ def _overview() -> str:
             "",
             "usd3 COMMAND --help explains every option; usd3 info lists the recipes.",
             "With USD3_DEBUG=1 in the environment an error shows where it arose.",
-            f"Begin with: {COMMANDS['train'].example}",
+            "Begin with: usd3 train bach-small",
         ]
     )
 
@@ -317,8 +320,6 @@ _EXPECTED = (ArgumentError, ValueError, TypeError, OSError, ImportError, Arithme
 def _one_line(error: Exception) -> str:
     """The message in one line; one that was not foreseen with its kind, and cut short."""
     text = " ".join(str(error).split())
-    if "unrecognized arguments" in text.lower() and not re.search(r"arguments:.* -", text):
-        text += " (words come before the options, and a value of several words is quoted)"
     if isinstance(error, _EXPECTED) and text:
         return text
     return f"{type(error).__name__}: {text[:300]} (USD3_DEBUG=1 shows where)"

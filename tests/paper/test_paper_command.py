@@ -110,10 +110,19 @@ def test_the_written_tables_say_the_same(paper):
 
 def test_results_are_published_and_shown(paper, capsys):
     assert run(paper, "show", "table") == 1
-    assert "`usd3 paper run table && usd3 paper publish table` gives them" in capsys.readouterr().err
+    assert "`usd3 paper run table` gives them" in capsys.readouterr().err
     run(paper, "run", "table", "--data", "toy")
     run(paper, "run", "table", "--data", "toy")
+    capsys.readouterr()
+    assert run(paper, "show", "table") == 0
+    assert "0.250 ± 0.010**" in capsys.readouterr().out
+    other = TABLE.replace("loss: loss ↓, score: score, ", "").replace("Table 7", "Table 8")
+    (paper / "other").mkdir()
+    (paper / "other" / "table.yaml").write_text(other)
+    assert run(paper, "show", "other") == 1
+    assert "three objects: expected data that give not measured ↑" in capsys.readouterr().err
     assert run(paper, "publish", "table") == 0
+    assert not (paper / "other" / "table.md").exists()
     assert (paper / "table" / "table.md").read_text() == Path("runs/paper/small/table.md").read_text()
     assert (paper / "studies" / "small" / "first.json").is_file()
     capsys.readouterr()
@@ -140,7 +149,10 @@ def test_data_budget_and_limit_reach_the_commands(paper, tmp_path):
         (["run", "nothing"], "name = nothing: expected one of table"),
         (["run"], "name = None: expected that of a table or figure: table"),
         (["run", "table"], "data = None: expected an .npz file (--data says where they are)"),
-        (["run", "table", "--data", "missing.npz"], "missing.npz: expected an .npz file (--data"),
+        (
+            ["run", "table", "--data", "missing.npz"],
+            "data = missing.npz: there is no such file; expected an .npz file (--data",
+        ),
         (["run", "table", "--data", "toy", "--budget", "0"], "budget = 0"),
         (["run", "table", "more"], "'more' is one word too many"),
         (["run", "table", "--data", "toy", "--inception", "w.pt"], "inception = w.pt: expected null for table"),

@@ -23,8 +23,9 @@ _RESULTS = "results.json"
 class PaperOptions:
     """Run what gives a table or figure of the paper, and show our numbers beside the published ones.
 
-    `usd3 paper list` names them, `usd3 paper show NAME` prints one with the results that are kept in the folder
-    paper/, `usd3 paper run NAME` measures it anew, into a folder of its own. The same command goes on where it stopped.
+    `usd3 paper list` names them, `usd3 paper show NAME` prints one with the results that are kept in the folder paper/,
+    or else with those of a run, `usd3 paper run NAME` measures it anew, into a folder of its own. The same command goes
+    on where it stopped.
 
     Args:
         action: "list", "show", "run", or "publish", which takes what a run gave into the folder paper/.
@@ -67,8 +68,8 @@ def paper(options: PaperOptions) -> None:
     study = Study.read(folder, table.study)
     measure = f"usd3 paper run {table.name}"
     if options.action == "show":
-        take = f"{measure} && usd3 paper publish {table.name}"
-        print(table.as_text(_results(folder / "studies" / study.name / _RESULTS, take)))
+        kept = [place / study.name / _RESULTS for place in (folder / "studies", root)]
+        print(table.as_text(_with_numbers(table, _results(next(filter(Path.is_file, kept), kept[1]), measure))))
     elif options.action == "publish":
         _publish(study, folder, root, measure)
     else:
@@ -94,7 +95,7 @@ def _run(options: PaperOptions, table: Table, study: Study, folder: Path, root: 
         replaced[os.path.abspath(given)] = Path(given).name
     results = collect(study, own, options.budget, commands, replaced)
     write_whole(own / _RESULTS, json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
-    print(table.as_text(results))
+    print(table.as_text(_with_numbers(table, results)))
     written = _write(table, results, own / table.name)
     print(f"{', '.join([_RESULTS, *written, *study.pictures])} in {own}")
     if failed is not None:
@@ -116,7 +117,9 @@ def _overview(folder: Path) -> str:
     lines = [["NAME", "IN THE PAPER", "ABOUT", "STUDY", "MINUTES EACH", "RESULTS"]]
     for table in tables:
         study, file = Study.read(folder, table.study), folder / "studies" / table.study / _RESULTS
-        kept = _results(file, "")["machine"]["machine"] if file.is_file() else "none yet"
+        results = _results(file, "") if file.is_file() else None
+        there = results is not None and table.has_numbers(results)
+        kept = f"{results['date']}, {results['machine']['machine']}" if results and there else "none yet"
         budget = "-" if study.budget is None else f"{study.budget:g}"
         lines.append([table.name, table.place, table.title, study.name, budget, kept])
     needs = {table.study: Study.read(folder, table.study) for table in tables}
@@ -129,6 +132,13 @@ def _results(file: Path, command: str) -> dict[str, Any]:
         raise FileNotFoundError(f"{file}: no results yet; `{command}` gives them")
     found: dict[str, Any] = json.loads(file.read_text())
     return found
+
+
+def _with_numbers(table: Table, results: dict[str, Any]) -> dict[str, Any]:
+    """The results; refuses those that have nothing for the table."""
+    if not table.has_numbers(results):
+        raise ValueError(f"{results['about']}: expected data that give {', '.join(table.columns.values())}")
+    return results
 
 
 def _write(table: Table, results: dict[str, Any], name: Path) -> list[str]:
@@ -150,5 +160,5 @@ def _publish(study: Study, folder: Path, root: Path, command: str) -> None:
             shutil.copyfile(root / study.name / name, temporary)
     for name in Table.names(folder):
         table = Table.read(folder, name)
-        if table.study == study.name:
+        if table.study == study.name and table.has_numbers(results):
             print(f"{', '.join(_write(table, results, folder / name / 'table'))} in {folder / name}")

@@ -108,7 +108,8 @@ class Study:
 
     def whole_name(self, data: str | None) -> str | None:
         """A word that the study knows, or the whole path of a file or folder."""
-        return data if data is None or data in self.data else os.path.abspath(data)
+        known = data is None or data in self.data or not os.path.exists(data)
+        return data if known else os.path.abspath(str(data))
 
     def _data_words(self, given: str | None) -> tuple[str, list[str]]:
         """Which kind of data it is, and what the commands are told of them."""
@@ -118,7 +119,8 @@ class Study:
         named = [word for word, told in kinds.items() if word == given and "{path}" not in told]
         if named:
             return named[0], kinds[named[0]]
-        require(os.path.exists(str(given)), "data", given, expected)
+        if not os.path.exists(str(given)):
+            raise FileNotFoundError(f"data = {given}: there is no such file; expected {expected}")
         kind = next(word for word, told in kinds.items() if "{path}" in told)
         return kind, [os.path.abspath(str(given)) if word == "{path}" else word for word in kinds[kind]]
 

@@ -86,6 +86,10 @@ class Table:
             found += self._ours("", name, row) + self._printed(name, name)
         return found
 
+    def has_numbers(self, results: Results) -> bool:
+        """Whether some row of ours has a number for it: the study may have been run on data without such."""
+        return any(key in results["rows"].get(label, {}) for key in self.columns for label in self.rows)
+
     def _ours(self, label: str, name: str, row: Mapping[str, Any] | None) -> list[Line]:
         """Nothing where there is no number."""
         if row is None or not any(key in row for key in self.columns):
@@ -193,8 +197,12 @@ def _source(results: Results) -> str:
     """On what ours were measured."""
     on = results["machine"]
     versions = ", ".join(f"{name} {on[name]}" for name in ("python", "torch", "triton", "usd3", "commit") if on[name])
-    budget = results["budget_minutes"]
+    budget, steps = (
+        results["budget_minutes"],
+        [row["steps"]["mean"] for row in results["rows"].values() if "steps" in row],
+    )
     trained = "" if budget is None else f"; minutes of each training: {budget:g}"
+    trained += f", steps: {min(steps):,.0f} to {max(steps):,.0f}" if steps else ""
     return f"Ours: {results['about']}{trained}; {on['machine']}, {versions}, {results['date']}."
 
 
