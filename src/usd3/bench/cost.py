@@ -43,9 +43,19 @@ _RANDOM_OBJECTS = 4096
 _UNKNOWN = Summary(math.nan, math.nan)
 
 
-@dataclass(frozen=True)
+@dataclass
 class CostSettings:
-    """How much is measured, and for how much it stands; see the options of `usd3 cost`."""
+    """How much is measured, and for how much it stands.
+
+    Args:
+        steps: training steps to time, after a warm-up.
+        draw: objects drawn at once; null: as many as fit, at most 500.
+        draw_steps: sampling steps of an object.
+        timed_draw_steps: how many of them are run and timed, after a warm-up; 0: sampling is not measured. A sampler
+            whose steps differ runs all.
+        objects: how many objects the hours of sampling are for.
+        corrector_steps: corrector moves after every step, for methods with a place for them; 0: not measured.
+    """
 
     steps: int = 50
     draw: int | None = None

@@ -34,7 +34,7 @@ _RESULTS = "cost.json"
 
 
 @dataclass
-class CostOptions(Recipe):
+class CostOptions(CostSettings, Recipe):
     """Measure what training and sampling cost for several methods, in one process, and write one table.
 
     The words are recipes for all methods, and the options of `usd3 train` hold for all of them too and come last. A few
@@ -46,13 +46,6 @@ class CostOptions(Recipe):
             "star:usd3-star+discrete". null: all methods.
         shape: random tokens of this shape in place of data, as in "8,8"; null: the data of the recipes.
         num_classes: categories of these tokens.
-        steps: training steps to time, after a warm-up.
-        draw: objects drawn at once; null: as many as fit, at most 500.
-        draw_steps: sampling steps of an object.
-        timed_draw_steps: how many of them are run and timed, after a warm-up; 0: sampling is not measured. A sampler
-            whose steps differ runs all.
-        objects: how many objects the hours of sampling are for.
-        corrector_steps: corrector moves after every step, for methods with a place for them; 0: not measured.
         device: "cpu" or "cuda"; null: a GPU where there is one.
         out: folder of the results, new or that of an earlier measurement; null: a new one below runs/.
     """
@@ -60,12 +53,6 @@ class CostOptions(Recipe):
     methods: str | None = None
     shape: str | None = None
     num_classes: int | None = None
-    steps: int = 50
-    draw: int | None = None
-    draw_steps: int = 1000
-    timed_draw_steps: int = 20
-    objects: int = 50_000
-    corrector_steps: int = 5
     device: str | None = None
     out: str | None = None
 
