@@ -11,6 +11,7 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import lightning.pytorch as pl
 import pytest
 import torch
 import yaml
@@ -82,6 +83,22 @@ def test_a_resumed_run_reaches_the_same_weights(tmp_path, stop, accumulate, monk
     first, second = (torch.load(find_checkpoints(tmp_path / run / "checkpoints")[0]) for run in ("whole", "parts"))
     for name, value in first["state_dict"].items():
         assert torch.equal(value, second["state_dict"][name])
+
+
+def test_every_step_trains_with_dropout(tmp_path):
+    """Also after a validation, and in a run that goes on; what comes out is ready for use."""
+    seen = []
+
+    class Look(pl.Callback):
+        def on_train_batch_start(self, trainer, module, *_):
+            seen.append((trainer.global_step, {part.training for part in module.model.modules()}))
+
+    recipe = tiny_recipe(tmp_path, steps=3, validate_every=2)
+    fit(recipe, tmp_path / "run", progress=False, callbacks=[Look()])
+    longer = replace(recipe, training=replace(recipe.training, steps=5))
+    pipeline = fit(longer, tmp_path / "run", resume=True, progress=False, callbacks=[Look()])
+    assert seen == [(step, {True}) for step in range(5)]
+    assert not any(part.training for part in pipeline.model.modules())
 
 
 def test_a_finished_run_can_be_prolonged(tmp_path):

@@ -95,6 +95,7 @@ def fit(
         write_whole(folder / "recipe.yaml", yaml.safe_dump(asdict(recipe), sort_keys=False))
     pipeline.diffusion.validate = False  # the data are checked, and a loss that is no number is noticed
     pipeline.diffusion.impl = recipe.training.impl
+    pipeline.model.train()  # Lightning trains a network in the mode it finds
     module = Training(pipeline.model, pipeline.method, recipe.training, recipe.seed)
     data = SequenceData(dataset, recipe.training, recipe.seed, recipe.data.transpose)
     with warnings.catch_warnings():
