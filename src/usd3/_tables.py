@@ -1,15 +1,31 @@
-"""Cells of tables as plain text and as LaTeX."""
+"""Tables: which of their rows are best, and their cells as plain text, Markdown and LaTeX."""
 
 import math
 from collections.abc import Sequence
 
-__all__ = ["aligned", "escaped", "short", "tabular"]
+__all__ = ["aligned", "escaped", "markdown", "places", "short", "tabular"]
+
+
+def places(values: Sequence[float], higher: bool, most: int = 2) -> list[int]:
+    """1 for the best, 2 for the second best, ... up to `most`, 0 for the others; equal values share a place.
+
+    A value that is nan is not known, and nothing has a place where all that are known are equal.
+    """
+    known = {value for value in values if not math.isnan(value)}
+    ordered = sorted(known, reverse=higher)[:most] if len(known) > 1 else []
+    return [ordered.index(value) + 1 if value in ordered else 0 for value in values]
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     """Lines of cells as text, each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*lines)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
+
+
+def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A table for a page in Markdown."""
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def short(value: float) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from usd3._checks import require
-from usd3._tables import aligned, escaped, short, tabular
+from usd3._tables import aligned, escaped, markdown, places, short, tabular
 from usd3.config import DataConfig
 from usd3.metrics.summary import COLUMNS, RATIOS, Summary
 from usd3.step import SETTLED
@@ -170,11 +170,9 @@ def marks(rows: Sequence[Row], metric: str) -> list[int]:
     shown = [float(_digits(value)) if math.isfinite(value) else math.nan for value in values]
     known = [value for value in shown if not math.isnan(value)]
     better = METRICS[metric].better
-    if better is None or len(set(known)) < 2:
+    if better is None:
         return [0] * len(rows)
-    ordered = sorted(set(known), reverse=better == "higher")[: 1 if len(known) == 2 else 2]
-    places = {value: place for place, value in enumerate(ordered, start=1)}
-    return [places.get(value, 0) for value in shown]
+    return places(shown, better == "higher", most=1 if len(known) == 2 else 2)
 
 
 def _digits(value: float) -> str:
@@ -235,9 +233,8 @@ def csv_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
 def markdown_table(rows: Sequence[Row]) -> str:
     """The metrics of each row, for a page in Markdown."""
     keys = shown_metrics(rows)
-    lines = [["", *(METRICS[key].titled for key in keys)], ["---"] * (1 + len(keys))]
-    lines += [[row.label, *(_cell(row, key, " ± ") for key in keys)] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    body = [[row.label, *(_cell(row, key, " ± ") for key in keys)] for row in rows]
+    return markdown(["", *(METRICS[key].titled for key in keys)], body)
 
 
 def latex_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:

@@ -137,7 +137,7 @@ class Study:
                 _require_same(root / name / _STATE, {"data": settings.data})
         commands, failed = self.commands(paper, root, settings), None
         state = self._state(root, settings)
-        write_whole(root / self.name / _STATE, json.dumps(state, indent=2) + "\n")
+        _keep(root / self.name, state)
         for number, command in enumerate(commands, start=1):
             if command in state["done"] or _has_output(command, state["done"]):
                 continue
@@ -152,9 +152,9 @@ class Study:
                 failed = error
                 continue
             state["done"].append(command)
-            write_whole(root / self.name / _STATE, json.dumps(state, indent=2) + "\n")
+            _keep(root / self.name, state)
         state = {"measured": _now()} | state | {"finished": failed is None}
-        write_whole(root / self.name / _STATE, json.dumps(state, indent=2) + "\n")
+        _keep(root / self.name, state)
         return failed
 
     def _state(self, root: Path, settings: Settings) -> dict[str, Any]:
@@ -178,6 +178,10 @@ def done_in(folder: Path) -> list[list[str]]:
     file = folder / _STATE
     found: list[list[str]] = json.loads(file.read_text())["done"] if file.is_file() else []
     return found
+
+
+def _keep(folder: Path, state: Mapping[str, Any]) -> None:
+    write_whole(folder / _STATE, json.dumps(state, indent=2) + "\n")
 
 
 def _now() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml  # type: ignore[import-untyped]
 
 from usd3._checks import require
-from usd3._tables import aligned, escaped, tabular
+from usd3._tables import aligned, escaped, markdown, places, tabular
 
 __all__ = ["Table"]
 
@@ -126,12 +126,11 @@ class Table:
         lines = self.lines(results)
         marks = self._marks(lines)
         best = ("{}", "**{}**", "*{}*")
-        rows = [["", "", *self.columns.values()], ["---"] * (2 + len(self.columns))]
-        rows += [
+        body = [
             [*_names(lines, i), *(best[marks[i][j]].format(cell) for j, cell in enumerate(line.cells))]
             for i, line in enumerate(lines)
         ]
-        text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        text = markdown(["", "", *self.columns.values()], body)
         told = self._told("Bold is best, italic second best, of ours and of the paper's each.")
         commands = "\n".join(results["commands"])
         return f"# {self.heading}\n\n{text}\n\n{told}{_source(results)}\n\n```sh\n{commands}\n```\n"
@@ -174,15 +173,11 @@ class Table:
         """1 for the best and 2 for the second best of a column, of ours and of the published ones each."""
         found = [[0] * len(self.columns) for _ in lines]
         for j, title in enumerate(self.columns.values()):
-            for source in (OURS, PAPER):
-                ranked = {i: line.values[j] for i, line in enumerate(lines) if line.label and line.source == source}
-                known = {i: _seen(v, source) for i, v in ranked.items() if not math.isnan(v)}
-                if title[-1] not in "↓↑" or len(set(known.values())) < 2:
-                    continue
-                ordered = sorted(set(known.values()), reverse=title[-1] == "↑")
-                places = {value: place for place, value in enumerate(ordered[:2], start=1)}
-                for i, value in known.items():
-                    found[i][j] = places.get(value, 0)
+            for source in (OURS, PAPER) if title[-1] in "↓↑" else ():
+                ranked = [i for i, line in enumerate(lines) if line.label and line.source == source]
+                shown = [_seen(lines[i].values[j], source) for i in ranked]
+                for i, place in zip(ranked, places(shown, title[-1] == "↑")):
+                    found[i][j] = place
         return found
 
 
@@ -197,10 +192,8 @@ def _source(results: Results) -> str:
     """On what ours were measured."""
     on = results["machine"]
     versions = ", ".join(f"{name} {on[name]}" for name in ("python", "torch", "triton", "usd3", "commit") if on[name])
-    budget, steps = (
-        results["budget_minutes"],
-        [row["steps"]["mean"] for row in results["rows"].values() if "steps" in row],
-    )
+    budget = results["budget_minutes"]
+    steps = [row["steps"]["mean"] for row in results["rows"].values() if "steps" in row]
     trained = "" if budget is None else f"; minutes of each training: {budget:g}"
     trained += f", steps: {min(steps):,.0f} to {max(steps):,.0f}" if steps else ""
     return f"Ours: {results['about']}{trained}; {on['machine']}, {versions}, {results['date']}."
