@@ -219,7 +219,8 @@ def partial_time_loss(
 def _leaving(exits: Tensor, free: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """The free element that leaves its category, by its exit rate and u (B, 1), and whether any can: both (B, 1)."""
     upto = flat(torch.where(free, exits, 0.0)).cumsum(-1)
-    element = torch.searchsorted(upto, u * upto[:, -1:], right=True).clamp(max=upto.shape[1] - 1)
+    passed = (upto <= u * upto[:, -1:]).sum(-1, keepdim=True)  # searchsorted, which torch 2.11 cannot compile here
+    element = passed.clamp(max=upto.shape[1] - 1)
     return element, upto[:, -1:] > 0
 
 

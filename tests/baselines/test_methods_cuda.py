@@ -63,6 +63,15 @@ def test_the_loss_does_not_wait_and_is_that_of_the_cpu(name):
         method.loss(net, x_0, given=given).loss.backward()
 
 
+@pytest.mark.parametrize("name", [*METHODS, "usd3-grid"])
+def test_the_loss_compiles_with_nothing_given(name):
+    method, net = parts(name)
+    x_0, _ = batch(name)
+    loss = torch.compile(lambda x: method.loss(net, x).loss)
+    loss(x_0).backward()
+    assert all(torch.isfinite(p.grad).all() for p in net.parameters() if p.grad is not None)
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_a_step_is_captured(name):
     method, net = parts(name)
