@@ -102,8 +102,12 @@ def test_a_repeated_command_does_nothing_anew(done, monkeypatch, capsys):
     folder, found = done
     monkeypatch.setattr(subprocess, "Popen", None)
     monkeypatch.setattr(compare, "evaluate_baselines", None)
+    weights = folder / "out" / "late" / "model.safetensors"
+    kept = weights.rename(folder / "kept")
+    assert main(command(folder, "--out", str(folder / "out"))) == 0  # results count without their weights
+    kept.rename(weights)
     assert main(command(folder, "--out", str(folder / "out"))) == 0
-    assert capsys.readouterr().out == found.stdout
+    assert capsys.readouterr().out == 2 * found.stdout
 
 
 @pytest.mark.parametrize(

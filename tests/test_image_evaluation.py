@@ -269,6 +269,10 @@ def test_a_comparison_has_the_scale_once_and_a_picture_of_the_samples(world, mon
     assert Brightness.made == [12, 12, 12]
     assert main(command) == 0
     assert asked[2:] == [[], []]
+    drawn.clear()
+    (world.folder / "out" / "one" / "comparison.npz").unlink()
+    assert main(command) == 0
+    assert list(drawn) == ["two"]
 
 
 def test_a_sweep_measures_real_images_and_the_bound_once(world):

@@ -41,6 +41,7 @@ def test_every_row_has_a_time_and_a_peak(kind):
         assert row.peak_bytes is not None
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch.compile's own
 def test_what_a_method_costs_does_not_depend_on_those_before(tmp_path):
     settings = CostSettings(steps=5, draw=4, draw_steps=20, timed_draw_steps=5, corrector_steps=2)
     found = [measure_cost(tiny_recipe(tmp_path), settings, torch.device("cuda")).values for _ in range(3)]

@@ -50,6 +50,8 @@ def test_a_grid_has_every_pixel_of_every_image(tmp_path):
 def test_a_grid_chooses_its_own_size(tmp_path):
     image_grid(X[:16], tmp_path / "few.png")
     assert pixels(tmp_path / "few.png").shape[1] == 2 * MARGIN + 4 * 8 * 6 + 3 * GAP  # four in a row, not larger than 6
+    image_grid(np.zeros((80, 3, 2, 2), dtype=np.uint8), tmp_path / "even.png", scale=1)
+    assert pixels(tmp_path / "even.png").shape[:2] == tuple(2 * MARGIN + n * 2 + (n - 1) * GAP for n in (8, 10))
     image_grid(np.zeros((9, 3, 200, 200), dtype=np.uint8), tmp_path / "large.png")
     assert pixels(tmp_path / "large.png").shape[1] == 2 * MARGIN + 3 * 200 + 2 * GAP
     image_grid(np.zeros((20, 3, 32, 32), dtype=np.uint8), tmp_path / "high.png", columns=1)

@@ -252,9 +252,9 @@ def _new(entry: Entry, out: Path) -> Path:
 
 
 def _is_measured(entry: Entry, out: Path, settings: EvaluationSettings) -> bool:
-    """Whether there are results of these weights with these settings."""
+    """Whether there are results of these weights, which may be gone since, with these settings."""
     file, weights = _found(entry, out), entry.folder(out) / "model.safetensors"
-    if not file.is_file() or file.stat().st_mtime < weights.stat().st_mtime:
+    if not file.is_file() or (weights.is_file() and file.stat().st_mtime < weights.stat().st_mtime):
         return False
     found = json.loads(file.read_text())
     return _same_settings(found, settings) and bool(found["model"] == os.path.abspath(entry.folder(out)))
@@ -314,8 +314,7 @@ def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> N
     metrics_plot(rows, out / "metrics.png", scale)
     files = ["table.txt", "table.csv", "table.tex", "metrics.png"]
     if "compared_with" in about:
-        _picture(entries, about["compared_with"]["vqgan"], out)
-        files.append("samples.png")
+        files += _picture(entries, about["compared_with"]["vqgan"], out)
     if training_plot({entry.label: entry.folder(out) for entry in entries}, out / "training.png"):
         files.append("training.png")
     else:
@@ -323,9 +322,13 @@ def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> N
     print(f"{text}\n{', '.join(files)} in {out}")
 
 
-def _picture(entries: Sequence[Entry], vqgan: str, out: Path) -> None:
-    """A row of samples of each method."""
-    decoder = load_vqgan(vqgan, "cpu")
-    made = {entry.label: read_arrays(_found(entry, out).with_suffix(".npz"))["tokens"][0] for entry in entries}
+def _picture(entries: Sequence[Entry], vqgan: str, out: Path) -> list[str]:
+    """A row of samples of each method whose samples are still there."""
+    files = {entry.label: _found(entry, out).with_suffix(".npz") for entry in entries}
+    made = {label: read_arrays(file)["tokens"][0] for label, file in files.items() if file.is_file()}
     tokens = {label: torch.as_tensor(rows[:_SHOWN].astype(np.int64)) for label, rows in made.items()}
+    if not tokens:
+        return []
+    decoder = load_vqgan(vqgan, "cpu")
     image_rows({label: decoder.decode_images(rows) for label, rows in tokens.items()}, out / "samples.png")
+    return ["samples.png"]

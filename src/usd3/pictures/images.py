@@ -169,8 +169,11 @@ def _as_rows(images: Any, name: str, shape: tuple[int, ...]) -> Pixels:
 
 
 def default_columns(count: int, columns: int | None) -> int:
-    """The columns asked for, or about as many as there will be rows."""
-    return int(np.ceil(np.sqrt(count))) if columns is None else min(count, as_count(columns, "columns", 1))
+    """The columns asked for, or about as many as there will be rows: a few more where that leaves no gap."""
+    if columns is not None:
+        return min(count, as_count(columns, "columns", 1))
+    least, most = int(np.ceil(np.sqrt(count))), int(1.6 * np.sqrt(count))
+    return next((own for own in range(least, most + 1) if count % own == 0), least)
 
 
 def laid_out(images: Pixels, columns: int) -> Pixels:
