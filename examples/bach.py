@@ -1,4 +1,4 @@
-"""The main job on embedded data: train on Bach's melodies, continue held-out ones, fill a gap, listen, measure.
+"""The main job on embedded data: listen to a trained model, then train on Bach's melodies, continue, fill, measure.
 
     python examples/bach.py
 
@@ -15,17 +15,18 @@ from usd3.cli import main as usd3
 
 
 def main() -> int:
-    """Train, continue, fill, measure; every result goes into a new folder."""
+    """Draw from the packaged model; then train, continue, fill, measure. Every result goes into a new folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default="runs", help="where the folder of the run is made")
     parser.add_argument("--limit", type=int, default=100, help="held-out melodies to measure on")
     parser.add_argument("--steps", type=int, default=64, help="sampling steps")
     options, extra = parser.parse_known_args()
     began = time.monotonic()
-    run = new_folder(options.runs, "demo")
+    tunes, run = (new_folder(options.runs, name) for name in ("tunes", "demo"))
     prompt = ["--prompt", "test", "--steps", str(options.steps)]
     continued, filled = str(run / "continued"), str(run / "filled")
     commands = [
+        ["sample", "bach", "--num", "4", "--steps", str(options.steps), "--out", str(tunes)],
         ["train", "bach-small", "--run", str(run), *extra],
         ["sample", str(run), *prompt, "--num", "4", "--prefix", "32", "--animate", "true", "--out", continued],
         ["sample", str(run), *prompt, "--num", "1", "--fill", "48:80", "--out", filled],
@@ -37,8 +38,9 @@ def main() -> int:
         if status:
             return status
     print(f"\n{time.monotonic() - began:.0f} seconds. Listen to and look at:")
-    for path in sorted([*Path(run).glob("*/*.mid"), *Path(run).rglob("*.png"), *Path(run).rglob("*.gif")]):
-        print(f"  {path}")
+    for folder in (tunes, run):
+        for path in sorted(file for kind in ("mid", "png", "gif") for file in Path(folder).rglob(f"*.{kind}")):
+            print(f"  {path}")
     return 0
 
 
