@@ -12,6 +12,7 @@ import yaml
 from runs import tiny_recipe
 
 from usd3.cli import main
+from usd3.commands.paper import published_pictures
 from usd3.comparison import METRICS
 from usd3.experiment import fit
 from usd3.paper import Study, Table, study
@@ -123,7 +124,9 @@ def test_results_are_published_and_shown(paper, capsys):
     assert "three objects: expected data that give not measured ↑" in capsys.readouterr().err
     assert run(paper, "publish", "table") == 0
     assert not (paper / "other" / "table.md").exists()
-    assert (paper / "table" / "table.md").read_text() == Path("runs/paper/small/table.md").read_text()
+    there = Path("runs/paper/small/table.md").read_text()
+    assert "Not measured: Method C." in there
+    assert (paper / "table" / "table.md").read_text() == there.replace("(first.json)", "(../studies/small/first.json)")
     assert (paper / "studies" / "small" / "first.json").is_file()
     capsys.readouterr()
     assert run(paper, "show", "table") == 0
@@ -333,8 +336,11 @@ def test_published_tables_are_what_their_results_say(name):
         return
     results = json.loads(file.read_text())
     assert "+changes" not in results["machine"]["commit"]
-    for ending, text in table.files(results).items():
+    pictures = published_pictures(Study.read(PAPER, table.study))
+    for ending, text in table.files(results, pictures).items():
         assert (PAPER / name / f"table{ending}").read_text() == text
+    for picture in pictures:
+        assert (PAPER / name / picture).is_file()
 
 
 def test_columns_are_results_that_exist():

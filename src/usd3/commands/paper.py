@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from usd3._tables import aligned
 from usd3.paper import Study, Table, collect
 from usd3.paper.study import Settings, done_in
 
-__all__ = ["PaperOptions", "paper"]
+__all__ = ["PaperOptions", "paper", "published_pictures"]
 
 _RESULTS = "results.json"
 
@@ -96,7 +97,7 @@ def _run(options: PaperOptions, table: Table, study: Study, folder: Path, root: 
     results = collect(study, own, options.budget, commands, replaced)
     write_whole(own / _RESULTS, json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
     print(table.as_text(_with_numbers(table, results)))
-    written = _write(table, results, own / table.name)
+    written = _write(table, results, own / table.name, study.pictures)
     print(f"{', '.join([_RESULTS, *written, *study.pictures])} in {own}")
     if failed is not None:
         raise failed
@@ -141,8 +142,8 @@ def _with_numbers(table: Table, results: dict[str, Any]) -> dict[str, Any]:
     return results
 
 
-def _write(table: Table, results: dict[str, Any], name: Path) -> list[str]:
-    files = table.files(results)
+def _write(table: Table, results: dict[str, Any], name: Path, pictures: Sequence[str]) -> list[str]:
+    files = table.files(results, pictures)
     for ending, text in files.items():
         write_whole(name.with_name(name.name + ending), text)
     return [f"{name.name}{ending}" for ending in files]
@@ -161,4 +162,10 @@ def _publish(study: Study, folder: Path, root: Path, command: str) -> None:
     for name in Table.names(folder):
         table = Table.read(folder, name)
         if table.study == study.name and table.has_numbers(results):
-            print(f"{', '.join(_write(table, results, folder / name / 'table'))} in {folder / name}")
+            written = _write(table, results, folder / name / "table", published_pictures(study))
+            print(f"{', '.join(written)} in {folder / name}")
+
+
+def published_pictures(study: Study) -> list[str]:
+    """Where the pictures of a study are kept, seen from the folder of a table."""
+    return [f"../studies/{study.name}/{Path(name).name}" for name in study.pictures]

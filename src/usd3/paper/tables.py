@@ -118,11 +118,11 @@ class Table:
             for i, line in enumerate(lines)
         ]
         rows = "\n".join(aligned([head, *body]))
-        told = self._told("** best, * second best, of ours and of the paper's each.")
+        told = self._told("** best, * second best, of ours and of the paper's each.", lines)
         return f"{self.heading}\n\n{rows}\n\n{told}{_source(results)}\n"
 
-    def as_markdown(self, results: Results) -> str:
-        """The best in bold, the second best in italics, of ours and of the published ones each."""
+    def as_markdown(self, results: Results, pictures: Sequence[str] = ()) -> str:
+        """The best in bold, the second best in italics, of ours and of the published ones each; then the pictures."""
         lines = self.lines(results)
         marks = self._marks(lines)
         best = ("{}", "**{}**", "*{}*")
@@ -131,9 +131,10 @@ class Table:
             for i, line in enumerate(lines)
         ]
         text = markdown(["", "", *self.columns.values()], body)
-        told = self._told("Bold is best, italic second best, of ours and of the paper's each.")
+        told = self._told("Bold is best, italic second best, of ours and of the paper's each.", lines)
         commands = "\n".join(results["commands"])
-        return f"# {self.heading}\n\n{text}\n\n{told}{_source(results)}\n\n```sh\n{commands}\n```\n"
+        shown = "".join(f"\n![{Path(file).stem}]({file})\n" for file in pictures)
+        return f"# {self.heading}\n\n{text}\n\n{told}{_source(results)}\n\n```sh\n{commands}\n```\n{shown}"
 
     def as_latex(self, results: Results) -> str:
         """A table for booktabs."""
@@ -154,14 +155,17 @@ class Table:
         writer.writerows([line.label, line.name, line.source, *line.cells] for line in self.lines(results))
         return out.getvalue()
 
-    def files(self, results: Results) -> dict[str, str]:
-        """By their endings, what is written of a table."""
-        return {".md": self.as_markdown(results), ".csv": self.as_csv(results), ".tex": self.as_latex(results)}
+    def files(self, results: Results, pictures: Sequence[str] = ()) -> dict[str, str]:
+        """By their endings, what is written of a table; its Markdown shows the pictures."""
+        told = self.as_markdown(results, pictures)
+        return {".md": told, ".csv": self.as_csv(results), ".tex": self.as_latex(results)}
 
-    def _told(self, marks: str) -> str:
-        """The note as a paragraph, with what the marks mean where there are any."""
+    def _told(self, marks: str, lines: Sequence[Line]) -> str:
+        """The note as a paragraph, with what the marks mean where there are any, and which rows have no numbers."""
         ranked = any(title[-1] in "↓↑" for title in self.columns.values())
-        told = " ".join(filter(None, [marks if ranked else "", self.note]))
+        ours = {line.label for line in lines if line.source == OURS}
+        missing = ", ".join(name for label, name in self.rows.items() if label not in ours)
+        told = " ".join(filter(None, [marks if ranked else "", self.note, missing and f"Not measured: {missing}."]))
         return f"{told}\n\n" if told else ""
 
     @property
