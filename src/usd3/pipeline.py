@@ -1,5 +1,6 @@
 """A trained model with everything needed to use it: `Pipeline.from_pretrained(folder).sample(4)`."""
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -12,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from usd3._checks import as_count, require
+from usd3._compile import compiled
 from usd3._device import device_named
 from usd3._files import write_whole, written_whole
 from usd3._processes import gathered, rank_and_world
@@ -20,6 +22,7 @@ from usd3._version import __version__
 from usd3.baselines import METHODS
 from usd3.config import NETS, DataConfig, DiffusionConfig, MethodConfig, ModelConfig
 from usd3.data import ImageSource
+from usd3.graphs import as_captured
 from usd3.kernels import Projection
 from usd3.method import Method
 from usd3.models import find_model, list_models
@@ -85,7 +88,12 @@ class PipelineConfig:
 
 
 class Pipeline:
-    """A network, its method, and the meaning of its categories. Tokens go in and come out as in the data."""
+    """A network, its method, and the meaning of its categories. Tokens go in and come out as in the data.
+
+    Where `compile` is True, `sample` and `bound` compile the network in their first call.
+    """
+
+    compile = False
 
     def __init__(self, config: PipelineConfig, model: nn.Module | None = None, objective: str = "usd3"):
         self.config = config
@@ -108,12 +116,18 @@ class Pipeline:
 
     @classmethod
     def from_pretrained(
-        cls, folder: Path | str, model: nn.Module | None = None, trust_code: bool = False, device: str | None = None
+        cls,
+        folder: Path | str,
+        model: nn.Module | None = None,
+        trust_code: bool = False,
+        device: str | None = None,
+        compile: bool = False,
     ) -> "Pipeline":
         """Load `config.json` and `model.safetensors` from a folder, or a packaged model by its name.
 
         Weights that were stored in half precision become float32 again.
         A network or method that is not ours is only imported with `trust_code=True`; or pass the network as `model`.
+        `compile=True` compiles the network for sampling and bounds: that takes up to a minute in the first call.
         """
         folder = find_model(folder)
         for name in ("config.json", "model.safetensors"):
@@ -128,6 +142,7 @@ class Pipeline:
         known = trust_code or config.method.name in METHODS
         require(known, "method.name", config.method.name, f"one of {sorted(METHODS)}, {runs}")
         pipeline = cls(config, model)
+        pipeline.compile = compile
         try:
             pipeline.model.load_state_dict(load_file(folder / "model.safetensors"))
         except (SafetensorError, RuntimeError) as error:
@@ -141,7 +156,7 @@ class Pipeline:
 
     # ---- use ----------------------------------------------------------------------------------------------------
 
-    @torch.inference_mode()
+    @as_captured()
     def sample(
         self,
         num: int | None = None,
@@ -176,9 +191,9 @@ class Pipeline:
         ours = type(net) in NETS.values()  # does the same in every call, so a CUDA graph can replay it
 
         def draw(rows: slice) -> Tensor:
-            own = [None if part is None else part[rows].to(self.device) for part in (given, tokens, pad)]
+            own = [None if part is None else self._copied(part[rows]) for part in (given, tokens, pad)]
             return self.method.sample(
-                self.denoiser(),
+                self.denoiser(rows.stop - rows.start),
                 (rows.stop - rows.start, *shape),
                 num_steps,
                 corrector=corrector,
@@ -200,16 +215,33 @@ class Pipeline:
         times = self.method.grid(num_steps, self.method.samplers[0] if sampler is None else sampler)
         return len(times) - 1 if is_grid(times) else int(times)  # type: ignore[arg-type]
 
-    def denoiser(self) -> Callable[..., Tensor]:
-        """The network as the sampler calls it; on a GPU in bfloat16 where it was trained so."""
-        return _Network(self.model, self.device, self.config.precision == "bf16")
+    def denoiser(self, num: int | None = None) -> Callable[..., Tensor]:
+        """The network as the sampler calls it; on a GPU in bfloat16 where it was trained so.
+
+        Where it is compiled, it is so for calls with `num` objects, by default for all: each number takes its time.
+        """
+        half = self.config.precision == "bf16"
+        return _Network(self.model, self.device, half, self._compiled if self.compile else None, num)
+
+    @functools.cached_property
+    def _compiled(self) -> Callable[..., Tensor]:
+        """The logits of the network, compiled; a `Projection` stays inside."""
+
+        def logits(x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
+            return _logits(self.model, x_t, t, **masks)
+
+        return compiled(logits, dynamic=False)
+
+    def _copied(self, part: Tensor) -> Tensor:
+        """On the device of the network; a tensor of our own, as one of inference mode would be compiled for again."""
+        return part.to(self.device, copy=True)
 
     def batch_size(self, num: int) -> int:
         """How many objects to try at once."""
         logits = torch.Size(self.config.shape).numel() * self.diffusion.noise.num_classes
         return max(1, min(num, _LOGITS_AT_ONCE.get(self.device.type, 2**24) // logits))
 
-    @torch.inference_mode()
+    @as_captured()
     def bound(
         self,
         tokens: Tensor,
@@ -223,11 +255,11 @@ class Pipeline:
         encoded = self.encoded(tokens)
 
         def nats(rows: slice) -> Tensor:
-            own = (None if m is None else m.expand(tokens.shape)[rows].to(self.device) for m in (given, pad))
+            own = (None if m is None else self._copied(m.expand(tokens.shape)[rows]) for m in (given, pad))
             masks = dict(zip(("given", "pad"), own))
             generator = torch.Generator(self.device).manual_seed(seed_of(seed, rows.start))
             x_0 = encoded[rows].to(self.device)
-            return self.method.bound(self.denoiser(), x_0, num_samples, generator=generator, **masks).cpu()
+            return self.method.bound(self.denoiser(len(x_0)), x_0, num_samples, generator=generator, **masks).cpu()
 
         return in_batches(nats, len(tokens), self.batch_size(len(tokens)) if batch_size is None else batch_size)
 
@@ -260,16 +292,33 @@ def _require_fitting(method: Method, config: PipelineConfig) -> None:
 
 
 class _Network:
-    """A network, on a GPU in bfloat16 where `half` says so. `Denoiser` sees through it."""
+    """A network, on a GPU in bfloat16 where `half` says so, compiled for calls with `num` objects.
 
-    def __init__(self, model: nn.Module, device: torch.device, half: bool):
-        self._orig_mod = model
+    `Denoiser` sees through it. A network that ignores the time is also called for the objects that changed, another
+    number in every step.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        device: torch.device,
+        half: bool,
+        compiled: Callable[..., Tensor] | None = None,
+        num: int | None = None,
+    ):
+        self._orig_mod, self.compiled, self.num = model, compiled, num
         self.kind, self.half = device.type, half and device.type == "cuda"
 
     def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
         with torch.autocast(self.kind, torch.bfloat16, enabled=self.half, cache_enabled=False):  # as graphs need it
-            found: Tensor | Projection = self._orig_mod(x_t, t, **masks)
-            return found.logits(x_t) if isinstance(found, Projection) else found
+            if self.compiled is not None and self.num in (None, len(x_t)):
+                return self.compiled(x_t, t, **masks)
+            return _logits(self._orig_mod, x_t, t, **masks)
+
+
+def _logits(model: nn.Module, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
+    found: Tensor | Projection = model(x_t, t, **masks)
+    return found.logits(x_t) if isinstance(found, Projection) else found
 
 
 def save_pretrained(folder: Path, config: PipelineConfig, weights: dict[str, Tensor]) -> None:
