@@ -26,7 +26,7 @@ from usd3.graphs import as_captured
 from usd3.kernels import Projection
 from usd3.method import Method
 from usd3.models import find_model, list_models
-from usd3.nets import Hollow, SelfConditioned
+from usd3.nets import Hollow, MaskedTransformer, SelfConditioned
 from usd3.process import is_grid
 from usd3.samplers import Corrector, Step
 
@@ -185,10 +185,7 @@ class Pipeline:
             tokens, num = self.encoded(tokens), len(tokens)
         num = as_count(1 if num is None else num, "num", 1)
         given, pad = (None if m is None else m.expand(num, *shape) for m in (given, pad))
-        net: Callable[..., Any] = self.model
-        while isinstance(net, Hollow | SelfConditioned):
-            net = net.module
-        ours = type(net) in NETS.values()  # does the same in every call, so a CUDA graph can replay it
+        ours = type(self._bare) in NETS.values()  # does the same in every call, so a CUDA graph can replay it
 
         def draw(rows: slice) -> Tensor:
             own = [None if part is None else self._copied(part[rows]) for part in (given, tokens, pad)]
@@ -218,10 +215,22 @@ class Pipeline:
     def denoiser(self, num: int | None = None) -> Callable[..., Tensor]:
         """The network as the sampler calls it; on a GPU in bfloat16 where it was trained so.
 
-        Where it is compiled, it is so for calls with `num` objects, by default for all: each number takes its time.
+        Where `compile` says so it is compiled for calls with `num` objects, by default for all: each number takes its
+        time. The masked network is not: it is a loop over many parts, and each would be compiled.
         """
-        half = self.config.precision == "bf16"
-        return _Network(self.model, self.device, half, self._compiled if self.compile else None, num)
+        half, ready = self.config.precision == "bf16", None
+        if self.compile and not isinstance(self._bare, MaskedTransformer):
+            self.diffusion.noise.probs_on(self.device)  # made inside a call, the next would compile again
+            ready = self._compiled
+        return _Network(self.model, self.device, half, ready, num)
+
+    @property
+    def _bare(self) -> Callable[..., Any]:
+        """The network without its heads."""
+        net: Callable[..., Any] = self.model
+        while isinstance(net, Hollow | SelfConditioned):
+            net = net.module
+        return net
 
     @functools.cached_property
     def _compiled(self) -> Callable[..., Tensor]:

@@ -5,7 +5,6 @@ was stopped goes on exactly as if it had not been, and two processes do what one
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
