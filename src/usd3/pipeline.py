@@ -188,7 +188,7 @@ class Pipeline:
         ours = type(self._bare) in NETS.values()  # does the same in every call, so a CUDA graph can replay it
 
         def draw(rows: slice) -> Tensor:
-            own = [None if part is None else self._copied(part[rows]) for part in (given, tokens, pad)]
+            own = [None if part is None else part[rows].to(self.device) for part in (given, tokens, pad)]
             return self.method.sample(
                 self.denoiser(rows.stop - rows.start),
                 (rows.stop - rows.start, *shape),
@@ -241,10 +241,6 @@ class Pipeline:
 
         return compiled(logits, dynamic=False)
 
-    def _copied(self, part: Tensor) -> Tensor:
-        """On the device of the network; a tensor of our own, as one of inference mode would be compiled for again."""
-        return part.to(self.device, copy=True)
-
     def batch_size(self, num: int) -> int:
         """How many objects to try at once."""
         logits = torch.Size(self.config.shape).numel() * self.diffusion.noise.num_classes
@@ -264,7 +260,7 @@ class Pipeline:
         encoded = self.encoded(tokens)
 
         def nats(rows: slice) -> Tensor:
-            own = (None if m is None else self._copied(m.expand(tokens.shape)[rows]) for m in (given, pad))
+            own = (None if m is None else m.expand(tokens.shape)[rows].to(self.device) for m in (given, pad))
             masks = dict(zip(("given", "pad"), own))
             generator = torch.Generator(self.device).manual_seed(seed_of(seed, rows.start))
             x_0 = encoded[rows].to(self.device)
