@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec
 
 import torch
 from safetensors import SafetensorError
@@ -31,6 +31,8 @@ from usd3.process import is_grid
 from usd3.samplers import Corrector, Step
 
 __all__ = ["Pipeline", "PipelineConfig", "in_batches", "save_pretrained"]
+
+Arguments = ParamSpec("Arguments")
 
 _LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # how many logits a batch may have before memory is tried
 
@@ -85,6 +87,19 @@ class PipelineConfig:
         except (TypeError, ValueError) as error:
             raise ValueError(f"{file}: {error}") from None
         raise ValueError(f"{folder} is a {kind}: expected the folder of a run or of a saved model")
+
+
+def _without_gradients(
+    use: Callable[Concatenate["Pipeline", Arguments], Tensor],
+) -> Callable[Concatenate["Pipeline", Arguments], Tensor]:
+    """In inference mode; a compiled network in that of a capture, where it would be compiled again otherwise."""
+
+    @functools.wraps(use)
+    def used(self: "Pipeline", *args: Arguments.args, **options: Arguments.kwargs) -> Tensor:
+        with as_captured() if self.compile else torch.inference_mode():
+            return use(self, *args, **options)
+
+    return used
 
 
 class Pipeline:
@@ -156,7 +171,7 @@ class Pipeline:
 
     # ---- use ----------------------------------------------------------------------------------------------------
 
-    @as_captured()
+    @_without_gradients
     def sample(
         self,
         num: int | None = None,
@@ -246,7 +261,7 @@ class Pipeline:
         logits = torch.Size(self.config.shape).numel() * self.diffusion.noise.num_classes
         return max(1, min(num, _LOGITS_AT_ONCE.get(self.device.type, 2**24) // logits))
 
-    @as_captured()
+    @_without_gradients
     def bound(
         self,
         tokens: Tensor,
