@@ -95,7 +95,7 @@ def _without_gradients(
     """In inference mode; a compiled network in that of a capture, where it would be compiled again otherwise."""
 
     @functools.wraps(use)
-    def used(self: "Pipeline", *args: Arguments.args, **options: Arguments.kwargs) -> Tensor:
+    def used(self: "Pipeline", /, *args: Arguments.args, **options: Arguments.kwargs) -> Tensor:
         with as_captured() if self.compile else torch.inference_mode():
             return use(self, *args, **options)
 
