@@ -25,13 +25,13 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import usd3
+from usd3._compile import compiled
 from usd3._random import seed_draws
 from usd3.bench.clock import BlockClock, LoopClock, settled_now
 from usd3.callbacks import Ema
 from usd3.config import DataConfig, DiffusionConfig, ModelConfig, Recipe, TrainingConfig
 from usd3.experiment import fit
 from usd3.step import WholeStep
-from usd3.train import compiled
 
 NETS = {
     "film small": ModelConfig("film", dim=128, depth=6, heads=8, mlp=1024, dropout=0.1),

@@ -10,7 +10,7 @@ from conftest import NOISES, D, K
 import usd3
 from usd3 import samplers
 from usd3.config import DiffusionConfig, ModelConfig
-from usd3.graphs import Replayed
+from usd3.graphs import Replayed, as_captured
 from usd3.pipeline import Pipeline, PipelineConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -182,6 +182,45 @@ def test_a_graph_keeps_what_a_self_conditioned_network_said(precision, replayed,
     monkeypatch.setattr(samplers, "_WORTH", 1000)  # no graph
     found.append(pipeline.sample(64, 20, corrector=corrector))
     assert torch.equal(*found)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch.compile's own
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("own", [{}, {"projection": True}, {"self_conditioning": True}], ids=str)
+def test_a_compiled_network_is_captured_without_compiling_again(precision, own, replayed, monkeypatch):
+    """Its weights are large, so that rounding decides few draws; marginal noise has a table on the device."""
+    torch.compiler.reset()
+    config = PipelineConfig(
+        num_classes=5,
+        shape=[16],
+        model=replace(MODEL, **own),
+        diffusion=DiffusionConfig(noise="marginal"),
+        marginal=[0.1, 0.2, 0.3, 0.2, 0.2],
+        precision=precision,
+    )
+    torch.manual_seed(0)
+    pipeline = Pipeline(config).to("cuda")
+    for weight in pipeline.model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    stats = torch._dynamo.utils.counters["stats"]
+    pipeline.compile, before = True, stats["unique_graphs"]
+    masks = {"tokens": torch.randint(5, (64, 16)), "given": torch.arange(16) < 4}
+    with torch.inference_mode():
+        drawn = pipeline.sample(num_steps=20, **masks)
+    assert [fn.captured for fn in replayed] == [True]
+    assert stats["unique_graphs"] == before + 1
+    pipeline.sample(num_steps=20, **masks)
+    pipeline.bound(drawn, num_samples=2, given=masks["given"])
+    assert [fn.captured for fn in replayed] == [True, True]
+    assert stats["unique_graphs"] == before + (2 if "self_conditioning" in own else 1)
+    given = masks["given"].expand(64, 16).cuda()
+    with as_captured():
+        x_t, t = drawn.cuda(), torch.rand(64, device="cuda")
+        fast = pipeline.denoiser()(x_t, t, given=given)
+        pipeline.compile = False
+        plain = pipeline.denoiser()(x_t, t, given=given)
+    rough = 1e-3 if precision == "fp32" else 0.05
+    torch.testing.assert_close(fast.float(), plain.float(), rtol=rough, atol=rough * float(plain.abs().max()))
 
 
 def test_a_timeless_network_is_called_less_where_that_pays(replayed):

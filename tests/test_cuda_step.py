@@ -8,6 +8,7 @@ from runs import tiny_recipe, weights_of
 from test_cuda import synchronisations
 from torch.nn import functional as F
 
+from usd3._compile import compiled
 from usd3._random import seed_draws
 from usd3.batches import Batches, home_of, transposer
 from usd3.callbacks import Ema
@@ -17,7 +18,6 @@ from usd3.config import DiffusionConfig, ModelConfig
 from usd3.data import Dataset, Sequences, scramble
 from usd3.experiment import fit
 from usd3.step import WholeStep
-from usd3.train import compiled
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 CUDA = torch.device("cuda")

@@ -9,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import usd3
+from usd3._compile import compiled
 from usd3._random import seed_of
 from usd3.baselines import USD3
 from usd3.batches import Batches, home_of, transposer
@@ -16,7 +17,7 @@ from usd3.callbacks import Ema
 from usd3.conditioning import box_given, draw_given, prefix_given, region_given
 from usd3.config import TrainingConfig
 from usd3.data import Dataset, Sequences, scramble
-from usd3.train import SequenceData, Training, compiled
+from usd3.train import SequenceData, Training
 
 
 def rows(count: int = 10) -> Sequences:
@@ -251,7 +252,7 @@ def test_a_loss_that_is_no_number_is_noticed():
 
 
 def test_compiling_does_not_advise_less_exact_products(monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda function, mode: function)
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
     advice = "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled. Consider it"
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -10,11 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["SETTLED", "Replayed", "Replays"]
+__all__ = ["SETTLED", "Replayed", "Replays", "as_captured"]
 
 _MOST = 16  # graphs that one object keeps
 _WARM = 3  # calls before the capture: libraries set themselves up, kernels are compiled
 SETTLED = _WARM + 1  # calls after which every call is a replay
+
+
+@contextmanager
+def as_captured() -> Iterator[None]:
+    """The mode in which a graph is captured: no gradients, and tensors that may be used outside of inference mode.
+
+    Something compiled is compiled again in another mode. What is called in this one before the capture is not, so
+    the capture finds it ready.
+    """
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 class Replayed:
@@ -69,11 +80,10 @@ class Replayed:
 
     def _capture(self, inputs: tuple[Tensor, ...]) -> None:
         device, graph = inputs[0].device, torch.cuda.CUDAGraph()
-        with torch.inference_mode(False):  # the graph may be replayed outside of it
+        with as_captured():
             self._inputs = [value.clone() for value in inputs]
         with (
-            torch.inference_mode(False),
-            torch.no_grad(),
+            as_captured(),
             torch.cuda.device(device),
             torch.cuda.graph(graph, stream=_stream(device), capture_error_mode="thread_local"),
             _waiting_is_an_error(),

@@ -1,10 +1,11 @@
 """A trained model with everything needed to use it: `Pipeline.from_pretrained(folder).sample(4)`."""
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec
 
 import torch
 from safetensors import SafetensorError
@@ -12,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from usd3._checks import as_count, require
+from usd3._compile import Compiled
 from usd3._device import device_named
 from usd3._files import write_whole, written_whole
 from usd3._processes import gathered, rank_and_world
@@ -20,14 +22,17 @@ from usd3._version import __version__
 from usd3.baselines import METHODS
 from usd3.config import NETS, DataConfig, DiffusionConfig, MethodConfig, ModelConfig
 from usd3.data import ImageSource
+from usd3.graphs import as_captured
 from usd3.kernels import Projection
 from usd3.method import Method
 from usd3.models import find_model, list_models
-from usd3.nets import Hollow, SelfConditioned
+from usd3.nets import Hollow, MaskedTransformer, SelfConditioned
 from usd3.process import is_grid
 from usd3.samplers import Corrector, Step
 
 __all__ = ["Pipeline", "PipelineConfig", "in_batches", "save_pretrained"]
+
+Arguments = ParamSpec("Arguments")
 
 _LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # how many logits a batch may have before memory is tried
 
@@ -84,8 +89,26 @@ class PipelineConfig:
         raise ValueError(f"{folder} is a {kind}: expected the folder of a run or of a saved model")
 
 
+def _without_gradients(
+    use: Callable[Concatenate["Pipeline", Arguments], Tensor],
+) -> Callable[Concatenate["Pipeline", Arguments], Tensor]:
+    """In inference mode; a compiled network in that of a capture, where it would be compiled again otherwise."""
+
+    @functools.wraps(use)
+    def used(self: "Pipeline", /, *args: Arguments.args, **options: Arguments.kwargs) -> Tensor:
+        with as_captured() if self.compile else torch.inference_mode():
+            return use(self, *args, **options)
+
+    return used
+
+
 class Pipeline:
-    """A network, its method, and the meaning of its categories. Tokens go in and come out as in the data."""
+    """A network, its method, and the meaning of its categories. Tokens go in and come out as in the data.
+
+    Where `compile` is True, `sample` and `bound` compile the network in their first call.
+    """
+
+    compile = False
 
     def __init__(self, config: PipelineConfig, model: nn.Module | None = None, objective: str = "usd3"):
         self.config = config
@@ -108,12 +131,18 @@ class Pipeline:
 
     @classmethod
     def from_pretrained(
-        cls, folder: Path | str, model: nn.Module | None = None, trust_code: bool = False, device: str | None = None
+        cls,
+        folder: Path | str,
+        model: nn.Module | None = None,
+        trust_code: bool = False,
+        device: str | None = None,
+        compile: bool = False,
     ) -> "Pipeline":
         """Load `config.json` and `model.safetensors` from a folder, or a packaged model by its name.
 
         Weights that were stored in half precision become float32 again.
         A network or method that is not ours is only imported with `trust_code=True`; or pass the network as `model`.
+        `compile=True` compiles the network for sampling and bounds: that takes up to a minute in the first call.
         """
         folder = find_model(folder)
         for name in ("config.json", "model.safetensors"):
@@ -128,6 +157,7 @@ class Pipeline:
         known = trust_code or config.method.name in METHODS
         require(known, "method.name", config.method.name, f"one of {sorted(METHODS)}, {runs}")
         pipeline = cls(config, model)
+        pipeline.compile = compile
         try:
             pipeline.model.load_state_dict(load_file(folder / "model.safetensors"))
         except (SafetensorError, RuntimeError) as error:
@@ -141,7 +171,7 @@ class Pipeline:
 
     # ---- use ----------------------------------------------------------------------------------------------------
 
-    @torch.inference_mode()
+    @_without_gradients
     def sample(
         self,
         num: int | None = None,
@@ -170,15 +200,12 @@ class Pipeline:
             tokens, num = self.encoded(tokens), len(tokens)
         num = as_count(1 if num is None else num, "num", 1)
         given, pad = (None if m is None else m.expand(num, *shape) for m in (given, pad))
-        net: Callable[..., Any] = self.model
-        while isinstance(net, Hollow | SelfConditioned):
-            net = net.module
-        ours = type(net) in NETS.values()  # does the same in every call, so a CUDA graph can replay it
+        ours = type(self._bare) in NETS.values()  # does the same in every call, so a CUDA graph can replay it
 
         def draw(rows: slice) -> Tensor:
             own = [None if part is None else part[rows].to(self.device) for part in (given, tokens, pad)]
             return self.method.sample(
-                self.denoiser(),
+                self.denoiser(rows.stop - rows.start),
                 (rows.stop - rows.start, *shape),
                 num_steps,
                 corrector=corrector,
@@ -200,16 +227,41 @@ class Pipeline:
         times = self.method.grid(num_steps, self.method.samplers[0] if sampler is None else sampler)
         return len(times) - 1 if is_grid(times) else int(times)  # type: ignore[arg-type]
 
-    def denoiser(self) -> Callable[..., Tensor]:
-        """The network as the sampler calls it; on a GPU in bfloat16 where it was trained so."""
-        return _Network(self.model, self.device, self.config.precision == "bf16")
+    def denoiser(self, num: int | None = None) -> Callable[..., Tensor]:
+        """The network as the sampler calls it; on a GPU in bfloat16 where it was trained so.
+
+        Where `compile` says so it is compiled for calls with `num` objects, by default for all: each number takes its
+        time. The masked network is not: it is a loop over many parts, and each would be compiled.
+        """
+        half, ready = self.config.precision == "bf16", None
+        if self.compile and not isinstance(self._bare, MaskedTransformer):
+            self.diffusion.noise.probs_on(self.device)  # made inside a call, the next would compile again
+            ready = self._compiled
+        return _Network(self.model, self.device, half, ready, num)
+
+    @property
+    def _bare(self) -> Callable[..., Any]:
+        """The network without its heads."""
+        net: Callable[..., Any] = self.model
+        while isinstance(net, Hollow | SelfConditioned):
+            net = net.module
+        return net
+
+    @functools.cached_property
+    def _compiled(self) -> Callable[..., Tensor]:
+        """The logits of the network, compiled; a `Projection` stays inside."""
+
+        def logits(x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
+            return _logits(self.model, x_t, t, **masks)
+
+        return Compiled(logits)
 
     def batch_size(self, num: int) -> int:
         """How many objects to try at once."""
         logits = torch.Size(self.config.shape).numel() * self.diffusion.noise.num_classes
         return max(1, min(num, _LOGITS_AT_ONCE.get(self.device.type, 2**24) // logits))
 
-    @torch.inference_mode()
+    @_without_gradients
     def bound(
         self,
         tokens: Tensor,
@@ -227,7 +279,7 @@ class Pipeline:
             masks = dict(zip(("given", "pad"), own))
             generator = torch.Generator(self.device).manual_seed(seed_of(seed, rows.start))
             x_0 = encoded[rows].to(self.device)
-            return self.method.bound(self.denoiser(), x_0, num_samples, generator=generator, **masks).cpu()
+            return self.method.bound(self.denoiser(len(x_0)), x_0, num_samples, generator=generator, **masks).cpu()
 
         return in_batches(nats, len(tokens), self.batch_size(len(tokens)) if batch_size is None else batch_size)
 
@@ -260,16 +312,33 @@ def _require_fitting(method: Method, config: PipelineConfig) -> None:
 
 
 class _Network:
-    """A network, on a GPU in bfloat16 where `half` says so. `Denoiser` sees through it."""
+    """A network, on a GPU in bfloat16 where `half` says so, compiled for calls with `num` objects.
 
-    def __init__(self, model: nn.Module, device: torch.device, half: bool):
-        self._orig_mod = model
+    `Denoiser` sees through it. A network that ignores the time is also called for the objects that changed, another
+    number in every step.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        device: torch.device,
+        half: bool,
+        compiled: Callable[..., Tensor] | None = None,
+        num: int | None = None,
+    ):
+        self._orig_mod, self.compiled, self.num = model, compiled, num
         self.kind, self.half = device.type, half and device.type == "cuda"
 
     def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
         with torch.autocast(self.kind, torch.bfloat16, enabled=self.half, cache_enabled=False):  # as graphs need it
-            found: Tensor | Projection = self._orig_mod(x_t, t, **masks)
-            return found.logits(x_t) if isinstance(found, Projection) else found
+            if self.compiled is not None and self.num in (None, len(x_t)):
+                return self.compiled(x_t, t, **masks)
+            return _logits(self._orig_mod, x_t, t, **masks)
+
+
+def _logits(model: nn.Module, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
+    found: Tensor | Projection = model(x_t, t, **masks)
+    return found.logits(x_t) if isinstance(found, Projection) else found
 
 
 def save_pretrained(folder: Path, config: PipelineConfig, weights: dict[str, Tensor]) -> None:

@@ -5,13 +5,10 @@ was stopped goes on exactly as if it had not been, and two processes do what one
 """
 
 import math
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-import torch._inductor.config
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -19,6 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from usd3._checks import require
+from usd3._compile import compiled
 from usd3._random import seed_draws, seed_of
 from usd3.batches import Batches, home_of, transposer
 from usd3.callbacks import Ema
@@ -31,7 +29,7 @@ from usd3.nets import Hollow
 from usd3.process import free_elements
 from usd3.step import Batch, GraphMode, WholeStep
 
-__all__ = ["SequenceData", "Training", "compiled", "weight_groups"]
+__all__ = ["SequenceData", "Training", "weight_groups"]
 
 
 class SequenceData(pl.LightningDataModule):
@@ -265,16 +263,6 @@ def weight_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]
         {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
-
-
-def compiled(function: Callable[..., Any], mode: str = "default") -> Callable[..., Any]:
-    """torch.compile, without one fusion on which torch 2.11 fails for some of our sizes."""
-    if hasattr(torch._inductor.config.triton, "mix_order_reduction"):
-        torch._inductor.config.triton.mix_order_reduction = False
-    # where we say float32 we mean it
-    unasked = "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled"
-    warnings.filterwarnings("ignore", unasked)
-    return torch.compile(function, mode=mode)
 
 
 def _count_free(x_0: Tensor, given: Tensor | None, pad: Tensor | None) -> Tensor:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -79,6 +80,15 @@ def test_hours_are_those_of_all_steps_and_all_objects(tmp_path, ticking):
     assert values["train_mib"] == {"mean": None, "std": None}
     for name in ("sample_hours", "sample_hours_corrected"):
         assert values[name]["mean"] == pytest.approx(20 * 100 / 4 / 3600)
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_sampling_is_compiled_where_training_is(compile, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr("usd3.train.compiled", lambda loss, mode: loss)
+    monkeypatch.setattr("usd3.pipeline.compiled", lambda net, dynamic: made.append(net) or net)
+    measure_cost(recipe_of("usd3", tmp_path, compile=compile), replace(SETTINGS, timed_draw_steps=1), CPU)
+    assert len(made) == compile
 
 
 def test_all_steps_are_run_where_they_differ(tmp_path, ticking):

@@ -107,7 +107,7 @@ def measure_cost(recipe: Recipe, settings: CostSettings, device: torch.device) -
     _free_memory(device)
     if not settings.timed_draw_steps:
         return Cost(found)
-    pipeline.to(device)
+    pipeline.to(device).compile = recipe.training.compile
     at_once = min(_MOST_DRAWN, pipeline.batch_size(settings.objects)) if settings.draw is None else settings.draw
     plain, size, timed = _sampling_ms(pipeline, at_once, settings)
     found["sample_hours"] = _sampling_hours(plain, pipeline, settings, size)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from usd3._compile import compiled as compile_function
 from usd3.bench.other import Other
 from usd3.bench.problem import DTYPES, Inputs, Problem
 from usd3.bench.timing import Call
@@ -82,8 +83,6 @@ def cross_entropy(problem: Problem, sets: Sequence[Inputs]) -> Call:
 
 def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """torch.compile for one problem, as training uses it."""
-    from usd3.train import compiled as compile_function
-
     torch._dynamo.reset()
     return compile_function(function)
 

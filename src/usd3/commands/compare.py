@@ -66,6 +66,8 @@ class CompareOptions(Recipe):
         jobs: methods to train or measure side by side; they share the device.
         evaluation: what to measure, as `usd3 evaluate` does.
         device: "cpu" or "cuda", to measure on; null: a GPU where there is one.
+        compile: compile the networks also to measure them, which takes up to a minute at the start of each; pays for
+            thousands of objects on a GPU. Training has its own, --training.compile.
         trust_code: allow classes of your own of trained models to be imported.
     """
 
@@ -74,6 +76,7 @@ class CompareOptions(Recipe):
     jobs: int = 1
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     device: str | None = None
+    compile: bool = False
     trust_code: bool = False
 
 
@@ -268,7 +271,7 @@ def _same_settings(found: dict[str, Any], settings: EvaluationSettings) -> bool:
 
 def _measuring(entry: Entry, out: Path, options: CompareOptions, settings: EvaluationSettings, keep: bool) -> Job:
     trusted = options.trust_code or entry.recipe is not None  # the recipe is the caller's own
-    values = asdict(settings) | {"device": options.device, "trust_code": trusted}
+    values = asdict(settings) | {"device": options.device, "compile": options.compile, "trust_code": trusted}
     values |= {f"images.{name}": value for name, value in values.pop("images").items()}
     file, samples = _new(entry, out), _new(entry, out).with_suffix(".npz")
     for old in (file, samples):

@@ -47,6 +47,7 @@ class EvaluateOptions(EvaluationSettings):
         out: a .json file for the results, of --sweep a folder; null: a new one in the folder of the model, of
             a packaged one below runs/models.
         device: "cpu" or "cuda"; null: a GPU where there is one.
+        compile: compile the network, which takes up to a minute at the start; pays for thousands of objects on a GPU.
         trust_code: allow a network or method of your own to be imported.
     """
 
@@ -59,6 +60,7 @@ class EvaluateOptions(EvaluationSettings):
     sweep: str | None = None
     out: str | None = None
     device: str | None = None
+    compile: bool = False
     trust_code: bool = False
 
 
@@ -71,7 +73,9 @@ def run_evaluation(options: EvaluateOptions) -> None:
         return
     require_free(options.out, "out", ".json")
     require_free(options.save_samples, "save_samples", ".npz")
-    pipeline = Pipeline.from_pretrained(options.model, trust_code=options.trust_code, device=options.device)
+    pipeline = Pipeline.from_pretrained(
+        options.model, trust_code=options.trust_code, device=options.device, compile=options.compile
+    )
     generated, seconds = _samples(options, pipeline), None
     subject = Subject.of(options, pipeline)
     if generated is None:

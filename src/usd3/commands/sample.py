@@ -69,6 +69,7 @@ class SampleOptions(ImageOptions):
         seed: seed of all draws.
         batch_size: objects at once; null: chosen by memory.
         device: "cpu" or "cuda"; null: a GPU where there is one.
+        compile: compile the network, which takes up to a minute at the start; pays for thousands of objects on a GPU.
         trust_code: allow a network or method of your own to be imported.
     """
 
@@ -83,12 +84,15 @@ class SampleOptions(ImageOptions):
     seed: int = 0
     batch_size: int | None = None
     device: str | None = None
+    compile: bool = False
     trust_code: bool = False
 
 
 def sample(options: SampleOptions) -> None:
     """Draw and write the results."""
-    pipeline = Pipeline.from_pretrained(options.model, trust_code=options.trust_code, device=options.device)
+    pipeline = Pipeline.from_pretrained(
+        options.model, trust_code=options.trust_code, device=options.device, compile=options.compile
+    )
     wanted = (1 if str(options.out).endswith(".mid") else _USUAL) if options.num is None else options.num
     as_count(wanted, "num", 1)
     _require_free(options.out, wanted, pipeline.config.music)

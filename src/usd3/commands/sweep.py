@@ -65,7 +65,9 @@ def sweep(options: EvaluateOptions) -> None:
         require(value is None, name, value, "null with --sweep")
     require(not options.corrector.num_steps, "corrector", options.corrector, "none besides --sweep")
     folder = known_folder(options.out, _RESULTS, "a sweep")
-    pipeline = Pipeline.from_pretrained(options.model, trust_code=options.trust_code, device=options.device)
+    pipeline = Pipeline.from_pretrained(
+        options.model, trust_code=options.trust_code, device=options.device, compile=options.compile
+    )
     possible = pipeline.method.corrects or not any(own.num_steps for own in chosen)
     kind = type(pipeline.method).__name__
     require(possible, "sweep", options.sweep, f"0 for {kind}, which has no place for a corrector")

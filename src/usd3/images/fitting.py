@@ -21,6 +21,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch import Tensor, nn
 
 from usd3._checks import as_count, as_number, require
+from usd3._compile import compiled
 from usd3._files import is_free, write_whole
 from usd3._processes import rank_and_world
 from usd3._random import seed_draws, seed_of
@@ -34,7 +35,6 @@ from usd3.images.augment import augmented
 from usd3.images.folders import save_network
 from usd3.nets import VQGAN, Classifier
 from usd3.step import Batch, WholeStep
-from usd3.train import compiled
 
 __all__ = ["FitConfig", "ImageTraining", "channels_last", "fit", "write_results"]
 
