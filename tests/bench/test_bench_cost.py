@@ -86,7 +86,7 @@ def test_hours_are_those_of_all_steps_and_all_objects(tmp_path, ticking):
 def test_sampling_is_compiled_where_training_is(compile, tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr("usd3.train.compiled", lambda loss, mode: loss)
-    monkeypatch.setattr("usd3.pipeline.compiled", lambda net, dynamic: made.append(net) or net)
+    monkeypatch.setattr("usd3.pipeline.Compiled", lambda net: made.append(net) or net)
     measure_cost(recipe_of("usd3", tmp_path, compile=compile), replace(SETTINGS, timed_draw_steps=1), CPU)
     assert len(made) == compile
 
