@@ -3,6 +3,8 @@
 The compiler's back end runs what it was given as it is, and counts.
 """
 
+import copy
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -116,8 +118,25 @@ def test_a_pipeline_compiles_once_and_follows_its_switch(counter, tmp_path):
     assert not torch.equal(loaded.sample(4, 3), first)
 
 
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))], ids=["copy", "deep", "pickle"]
+)
+def test_a_copy_of_a_pipeline_that_compiled_uses_its_own_network(copied, counter):
+    made = pipeline("discrete")
+    first = made.sample(4, 3)
+    other = copied(made)
+    other.model = copy.deepcopy(other.model)
+    for weight in other.model.parameters():
+        weight.data.neg_()
+    drawn = other.sample(4, 3)
+    other.compile = False
+    assert torch.equal(drawn, other.sample(4, 3))
+    assert torch.equal(first, made.sample(4, 3))
+    assert not torch.equal(first, drawn)
+
+
 def test_where_the_compiler_fails_the_network_is_used_as_it_is(monkeypatch):
-    def failing(x_t, t, **masks):
+    def failing(*args, **masks):
         raise InternalTorchDynamoError("no such luck\nand more")
 
     monkeypatch.setattr(torch, "compile", lambda fn, mode, dynamic: failing)

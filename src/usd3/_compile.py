@@ -41,3 +41,6 @@ class Compiled:
             warnings.warn(f"the network could not be compiled and is used as it is: {said}", stacklevel=2)
             self.fast = None
         return self.plain(*args, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Compiled, (self.plain,)  # what was compiled belongs to a process

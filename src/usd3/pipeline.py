@@ -249,12 +249,8 @@ class Pipeline:
 
     @functools.cached_property
     def _compiled(self) -> Callable[..., Tensor]:
-        """The logits of the network, compiled; a `Projection` stays inside."""
-
-        def logits(x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
-            return _logits(self.model, x_t, t, **masks)
-
-        return Compiled(logits)
+        """The logits of a network, compiled; a `Projection` stays inside."""
+        return Compiled(_logits)
 
     def batch_size(self, num: int) -> int:
         """How many objects to try at once."""
@@ -331,9 +327,8 @@ class _Network:
 
     def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
         with torch.autocast(self.kind, torch.bfloat16, enabled=self.half, cache_enabled=False):  # as graphs need it
-            if self.compiled is not None and self.num in (None, len(x_t)):
-                return self.compiled(x_t, t, **masks)
-            return _logits(self._orig_mod, x_t, t, **masks)
+            fast = self.compiled if self.num in (None, len(x_t)) else None
+            return (fast or _logits)(self._orig_mod, x_t, t, **masks)
 
 
 def _logits(model: nn.Module, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
