@@ -343,6 +343,15 @@ def test_published_tables_are_what_their_results_say(name):
         assert (PAPER / name / picture).is_file()
 
 
+def test_rows_without_numbers_can_be_told_apart():
+    """Their names have commas."""
+    results = json.loads((PAPER / "studies" / "corrector-discrete" / "results.json").read_text())
+    for label in ("N = 2, Δn = 0.001, last 10", "N = 5, Δn = 0.002, last 20"):
+        del results["rows"][label]
+    told = Table.read(PAPER, "corrector-discrete").as_markdown(results)
+    assert "Not measured: N = 2, Δn = 0.001, last 10; N = 5, Δn = 0.002, last 20.\n" in told
+
+
 def test_columns_are_results_that_exist():
     known = {*METRICS, "parameters", "train_mib", "train_ms", "train_hours", "sample_hours", "sample_hours_corrected"}
     known |= {"alpha_bar", "alpha_bar_ts", "beta"}

@@ -164,7 +164,7 @@ class Table:
         """The note as a paragraph, with what the marks mean where there are any, and which rows have no numbers."""
         ranked = any(title[-1] in "↓↑" for title in self.columns.values())
         ours = {line.label for line in lines if line.source == OURS}
-        missing = ", ".join(name for label, name in self.rows.items() if label not in ours)
+        missing = "; ".join(name for label, name in self.rows.items() if label not in ours)
         told = " ".join(filter(None, [marks if ranked else "", self.note, missing and f"Not measured: {missing}."]))
         return f"{told}\n\n" if told else ""
 
