@@ -247,6 +247,16 @@ sys.exit(main(["sample", "bach", "--prompt", "test"]))
     assert len(melody) == 16
 
 
+@pytest.mark.parametrize("out", [[], ["--out", "tunes"], ["--out", "tune.mid"]], ids=str)
+def test_melodies_that_could_not_be_written_are_not_drawn(out, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "symusic", None)
+    monkeypatch.setattr(Pipeline, "sample", None)
+    assert main(["sample", "bach", "--device", "cpu", *out]) == 1
+    assert "needs symusic: pip install" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_overview_says_what_the_options_say():
     for command in COMMANDS.values():
         assert command.about == command.options.__doc__.strip().partition("\n")[0]

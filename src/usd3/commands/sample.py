@@ -15,6 +15,7 @@ from usd3.commands.image_output import ImageOptions, ImageOutput
 from usd3.commands.prompts import Prompt, read_prompt
 from usd3.data import write_midi
 from usd3.data.image_tokens import about_tokens
+from usd3.data.midi import require_symusic
 from usd3.models import results_folder
 from usd3.pictures import animate_denoising, piano_roll, token_grid
 from usd3.pipeline import Pipeline
@@ -141,7 +142,9 @@ def sample(options: SampleOptions) -> None:
 
 
 def _require_free(name: str | None, num: int, music: bool) -> None:
-    """Results go to a folder that is new, or to a file that does not exist."""
+    """Results go to a folder that is new, or to a file that does not exist; melodies need what writes them."""
+    if music and Path(name or "").suffix in ("", ".mid"):
+        require_symusic("a folder or a .mid of melodies")
     if name is None:
         return
     out = Path(name)

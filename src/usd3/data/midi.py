@@ -16,7 +16,7 @@ from usd3._files import write_whole
 from usd3.data.dataset import MUSIC_CLASSES, REST, Dataset
 from usd3.data.windows import Melody, melodies_dataset, worth_keeping
 
-__all__ = ["load_midi", "read_midi", "write_midi"]
+__all__ = ["load_midi", "read_midi", "require_symusic", "write_midi"]
 
 _TICKS_PER_STEP = 120
 _VELOCITY = 90
@@ -82,6 +82,11 @@ def load_midi(folder: str | os.PathLike[str], length: int = 256, test_fraction: 
         melodies += [Melody(piece, voice, steps) for voice, steps in found]
     require(readable > 0, f"readable MIDI files below {folder}", 0, f"at least one of {len(files)}")
     return melodies_dataset(folder.name, worth_keeping(melodies), length, test_fraction, seed)
+
+
+def require_symusic(caller: str) -> None:
+    """Refuse what is to write MIDI files later, before it works for nothing."""
+    _symusic(caller)
 
 
 def _symusic(caller: str) -> Any:
