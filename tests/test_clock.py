@@ -52,6 +52,8 @@ def test_the_clock_counts_after_the_first_steps(time):
     time[0] += 30
     clock.tick()
     assert clock.over
+    time[0] += 600
+    assert clock.minutes == 2  # the last validation does not count
     assert (Clock().minutes, Clock().spent) == (0, 0)
 
 
