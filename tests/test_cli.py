@@ -1,6 +1,7 @@
 """The command line, called as a user calls it."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -50,6 +51,19 @@ def error_of(capsys, *arguments: str) -> str:
     assert len(lines) == 1, captured.err
     assert lines[0].startswith(f"usd3 {arguments[0]}: error: ")
     return lines[0]
+
+
+def test_typos_are_asked_about(capsys):
+    assert "(is sample meant?)" in error_of(capsys, "sapmle")
+    assert "(is bach-small meant?)" in error_of(capsys, "train", "bach-smal")
+
+
+def test_the_command_line_starts_without_torch_and_lets_threads_sleep():
+    code = "import sys, os, usd3.cli; usd3.cli.main([]); print('torch' in sys.modules, os.environ['OMP_WAIT_POLICY'])"
+    free = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    for own, expected in (({}, "False PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "False ACTIVE")):
+        said = subprocess.run([sys.executable, "-c", code], env=free | own, capture_output=True, text=True, check=True)
+        assert said.stdout.splitlines()[-1] == expected
 
 
 def test_help_explains_every_option(capsys):

@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -167,6 +168,18 @@ def test_wrong_exports_write_nothing(run, tmp_path, monkeypatch, capsys, argumen
     assert "expected the folder of a run" in error_of(capsys, "export", str(tmp_path), "--out", "new")
 
 
+@pytest.mark.filterwarnings("default:the run is not finished")
+def test_an_unfinished_run_is_exported_with_a_warning(run, tmp_path, capsys):
+    shutil.copytree(run, tmp_path / "run")
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    recipe["training"] |= {"steps": 5000, "minutes": 9}
+    (tmp_path / "run" / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "new")]) == 0
+    assert "warning: the run is not finished: 2 of 5,000 steps, 0.0 of 9 minutes" in capsys.readouterr().err
+    assert main(["export", str(run), "--out", str(tmp_path / "other")]) == 0
+    assert "not finished" not in capsys.readouterr().err
+
+
 def test_a_packaged_model_is_found_by_its_name_and_left_as_it_is(packaged, run, tmp_path, capsys):
     before, data = files_in(packaged), ["--data_path", str(run.parent / "data.npz")]
     assert list(usd3.list_models()) == ["counting"]
@@ -184,9 +197,10 @@ def test_a_packaged_model_is_found_by_its_name_and_left_as_it_is(packaged, run, 
     assert "  counting       A model of 8 categories of 5 kinds" in capsys.readouterr().out
     assert main(["info", "counting"]) == 0
     assert f"card: {packaged / 'counting' / 'README.md'}" in capsys.readouterr().out
-    assert "or one of the packaged models: counting" in error_of(capsys, "sample", "couting")
+    assert "or a packaged model: counting (is counting meant?)" in error_of(capsys, "sample", "couting")
     assert usd3.Pipeline.from_pretrained(packaged / "counting").config.steps == 2
     assert models.results_folder(packaged / "counting") == models.results_folder("counting")
+    assert models.results_folder(run) == run
 
 
 def test_a_folder_of_that_name_comes_first(packaged, run, tmp_path):

@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
-__all__ = ["explained"]
+__all__ = ["explained", "near"]
 
 _KINDS = {
     "int": "a whole number",
@@ -45,5 +45,10 @@ def _hint(words: list[str], options: Iterable[str]) -> str:
     unknown = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
     if unknown is None or unknown != words[0].partition("=")[0]:
         return " (words come before the options, and a value of several words is quoted)"
-    near = difflib.get_close_matches(unknown, list(options), n=1)
-    return f" (is {near[0]} meant?)" if near else " (--help shows all options)"
+    return near(unknown, options) or " (--help shows all options)"
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """A question for the known word that is like one that is not known; empty where none is."""
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f" (is {found[0]} meant?)" if found else ""

@@ -1,7 +1,8 @@
 """The card of a model that is shared: what is known about it, written by the program."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from usd3.baselines import METHODS
 from usd3.comparison import heading, markdown_table, read_references, read_row
 from usd3.config import NETS, DataConfig
 from usd3.data.arrays import read_arrays
+from usd3.evaluation import EvaluationSettings
 from usd3.pipeline import PipelineConfig
 
 __all__ = ["Card", "describe_split", "measured_table"]
+
+_UNSAID = ("images", "baselines", "batch_size")
 
 
 @dataclass(frozen=True)
@@ -126,9 +130,16 @@ def measured_table(found: Any, option: str, file: Path, trained: Mapping[str, An
         if compared is not None:  # without the folder of the machine where it was measured
             found = found | {"compared_with": compared | {"classifier": Path(str(compared["classifier"])).name}}
         table = markdown_table([read_row("model", found), *read_references(found)])
-        title, name, version = heading(found), Path(found["model"]).name, found["torch"]
+        title, version, asked = heading(found), found["torch"], _options(found["settings"])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{option} = {file}: expected what `usd3 evaluate` wrote ({error!r})") from None
     for key, value in trained.items():
         require(about[key] == value, f"{key} in {file}", about[key], f"{value}, as the model has")
-    return f"{title}; measured on {name} with torch {version}.\n\n{table}"
+    return f"{title}; by `{' '.join(['usd3 evaluate', *asked])}` with torch {version}.\n\n{table}"
+
+
+def _options(settings: Mapping[str, Any]) -> list[str]:
+    """The options of an evaluation that are not the default, without those that name a place or do not matter."""
+    usual = asdict(EvaluationSettings())
+    own = {name: value for name, value in settings.items() if value != usual[name]}
+    return [f"--{name} {json.dumps(own[name])}" for name in usual if name in own and name not in _UNSAID]

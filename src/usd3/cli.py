@@ -12,7 +12,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser  # type: ignore[attr-defined]
 
-from usd3._messages import explained
+from usd3._messages import explained, near
 from usd3._version import __version__
 from usd3.recipes import find_recipe, list_recipes
 
@@ -169,6 +169,7 @@ COMMANDS = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status. Errors are one line on stderr."""
+    _wait_asleep()
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview())
@@ -179,7 +180,9 @@ def main(arguments: list[str] | None = None) -> int:
     name = arguments[0]
     try:
         if name not in COMMANDS:
-            raise ValueError(f"there is no command {name!r}: expected one of {', '.join(COMMANDS)}")
+            raise ValueError(
+                f"there is no command {name!r}: expected one of {', '.join(COMMANDS)}{near(name, COMMANDS)}"
+            )
         with warnings.catch_warnings():
             warnings.showwarning = _warn  # type: ignore[assignment]
             _run(name, arguments[1:])
@@ -197,6 +200,16 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"usd3 {name}: error: {_one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, ArgumentError) else 1
     return 0
+
+
+def _wait_asleep() -> None:
+    """Threads of torch that wait for each other sleep, unless the user said how they wait.
+
+    By default they keep their cores busy, and a computer that does something else becomes several times slower. It has
+    to be said before torch is imported.
+    """
+    if not any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")):
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
 def _run(name: str, arguments: list[str]) -> None:
@@ -301,7 +314,7 @@ def _overview() -> str:
             "",
             "usd3 COMMAND --help explains every option; usd3 info lists the recipes.",
             "With USD3_DEBUG=1 in the environment an error shows where it arose.",
-            "Begin with: usd3 train bach-small",
+            "Begin with: usd3 sample bach, then usd3 train bach-small",
         ]
     )
 

@@ -16,6 +16,7 @@ from usd3._checks import as_count, require
 from usd3._compile import Compiled
 from usd3._device import device_named
 from usd3._files import write_whole, written_whole
+from usd3._messages import near
 from usd3._processes import gathered, rank_and_world
 from usd3._random import seed_of
 from usd3._version import __version__
@@ -147,8 +148,9 @@ class Pipeline:
         folder = find_model(folder)
         for name in ("config.json", "model.safetensors"):
             if not (folder / name).is_file():
-                expected, packaged = "a folder with config.json and model.safetensors", ", ".join(list_models())
-                expected += f", or one of the packaged models: {packaged}" if packaged else ""
+                expected, packaged = "a folder with config.json and model.safetensors", list_models()
+                if packaged:
+                    expected += f", or a packaged model: {', '.join(packaged)}{near(folder.name, packaged)}"
                 raise FileNotFoundError(f"{folder / name}: expected {expected}")
         config = PipelineConfig.read(folder)
         runs = "or trust_code: true, which runs the code of the class"
@@ -168,6 +170,11 @@ class Pipeline:
     def save_pretrained(self, folder: Path | str) -> None:
         """Write `config.json` and `model.safetensors`."""
         save_pretrained(Path(folder), self.config, self.model.state_dict())
+
+    def __repr__(self) -> str:
+        size = sum(weight.numel() for weight in self.model.parameters())
+        what = f"{self.config.method.name}, objects {tuple(self.config.shape)} of {self.config.num_classes} categories"
+        return f"Pipeline({what}, {size:,} parameters, on {self.device})"
 
     # ---- use ----------------------------------------------------------------------------------------------------
 

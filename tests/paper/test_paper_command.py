@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -110,8 +111,12 @@ def test_the_written_tables_say_the_same(paper):
 
 
 def test_results_are_published_and_shown(paper, capsys):
-    assert run(paper, "show", "table") == 1
-    assert "`usd3 paper run table` gives them" in capsys.readouterr().err
+    assert run(paper, "show", "table") == 0
+    shown = capsys.readouterr().out
+    assert "No results of ours yet: `usd3 paper run table --data DATA` gives them (DATA: an .npz file" in shown
+    assert re.search(r"Method C +0\.60 ", shown)
+    assert run(paper, "publish", "table") == 1
+    assert "`usd3 paper run table --data DATA` gives them" in capsys.readouterr().err
     run(paper, "run", "table", "--data", "toy")
     run(paper, "run", "table", "--data", "toy")
     capsys.readouterr()

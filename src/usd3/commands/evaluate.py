@@ -45,7 +45,7 @@ class EvaluateOptions(EvaluationSettings):
         sweep: measure with several correctors, each a word NUM_STEPS,STEP_SIZE,LAST, or 0 for none, as in
             "0 2,0.001,10 2,0.001,20"; "paper" for the nine of the paper; null: with the one of --corrector.
         out: a .json file for the results, of --sweep a folder; null: a new one in the folder of the model, of
-            a packaged one below runs/models.
+            a packaged or exported one below runs/models.
         device: "cpu" or "cuda"; null: a GPU where there is one.
         compile: compile the network, which takes up to a minute at the start; pays for thousands of objects on a GPU.
         trust_code: allow a network or method of your own to be imported.

@@ -3,6 +3,7 @@
 import json
 import shutil
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -59,6 +60,7 @@ def export(options: ExportOptions) -> None:
     require(is_free(out), "out", out, "a folder that is new or empty")
     recipe = _recipe(run)
     pipeline = Pipeline.from_pretrained(run, trust_code=options.trust_code, device="cpu")
+    _warn_unfinished(recipe, pipeline.config)
     config = without_places(pipeline.config)
     for name in ("model", "method"):
         _require_no_place(f"{name}.options", getattr(config, name).options)
@@ -84,6 +86,15 @@ def export(options: ExportOptions) -> None:
     )
     write_whole(out / "README.md", card.as_markdown())
     print(f"{card.summary()}\nconfig.json, model.safetensors and README.md in {out}")
+
+
+def _warn_unfinished(recipe: Mapping[str, Any], config: PipelineConfig) -> None:
+    """An interrupted run can be shared, but hardly ever should be."""
+    wanted = recipe["training"]
+    in_time = wanted.get("minutes") is not None and (config.minutes or 0.0) >= wanted["minutes"]
+    if config.steps < wanted["steps"] and not in_time:
+        time = "" if wanted.get("minutes") is None else f", {config.minutes or 0:.1f} of {wanted['minutes']:g} minutes"
+        warnings.warn(f"the run is not finished: {config.steps:,} of {wanted['steps']:,} steps{time}", stacklevel=2)
 
 
 def rounded(model: nn.Module, dtype: str) -> dict[str, Tensor]:

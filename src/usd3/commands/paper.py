@@ -67,10 +67,15 @@ def paper(options: PaperOptions) -> None:
     require(options.name is not None, "name", None, f"that of a table or figure: {names}")
     table = Table.read(folder, str(options.name))
     study = Study.read(folder, table.study)
-    measure = f"usd3 paper run {table.name}"
+    measure = f"usd3 paper run {table.name}" + (" --data DATA" if study.data else "")
     if options.action == "show":
         kept = [place / study.name / _RESULTS for place in (folder / "studies", root)]
-        print(table.as_text(_with_numbers(table, _results(next(filter(Path.is_file, kept), kept[1]), measure))))
+        file = next(filter(Path.is_file, kept), None)
+        if file is None:
+            data = f" (DATA: {study.data['expected']})" if study.data else ""
+            print(f"{table.as_printed()}\nNo results of ours yet: `{measure}` gives them{data}.")
+        else:
+            print(table.as_text(_with_numbers(table, _results(file, measure))))
     elif options.action == "publish":
         _publish(study, folder, root, measure)
     else:
@@ -120,7 +125,8 @@ def _overview(folder: Path) -> str:
         study, file = Study.read(folder, table.study), folder / "studies" / table.study / _RESULTS
         results = _results(file, "") if file.is_file() else None
         there = results is not None and table.has_numbers(results)
-        kept = f"{results['date']}, {results['machine']['machine']}" if results and there else "none yet"
+        spent = "" if results is None or results["budget_minutes"] is None else f", {results['budget_minutes']:g} min"
+        kept = f"{results['date']}, {results['machine']['machine']}{spent}" if results and there else "none yet"
         budget = "-" if study.budget is None else f"{study.budget:g}"
         lines.append([table.name, table.place, table.title, study.name, budget, kept])
     needs = {table.study: Study.read(folder, table.study) for table in tables}

@@ -86,7 +86,7 @@ def read_prompt(
     shape = tuple(pipeline.config.shape)
     if options.prompt is None:
         unused = options.fill is None and options.prefix is None and not options.first
-        require(unused, "prompt", None, "what to continue or to fill, as `prefix`, `fill` or `first` is set")
+        require(unused, "prompt", None, "--prompt, what to continue or to fill, as `prefix`, `fill` or `first` is set")
         return Prompt()
     given = _given(options, pipeline)
     if pipeline.config.given == "none":

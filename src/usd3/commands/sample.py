@@ -58,8 +58,8 @@ class SampleOptions(ImageOptions):
         model: folder of a run or of a saved model, or the name of a packaged one.
         steps: sampling steps.
         out: a folder for all results, or one file, .npz, .mid, .png or .gif; null: a new folder in that of the model,
-            of a packaged one below runs/models. Of images it gets samples.npz (tokens), samples.png (up to 100 of
-            them), images/ (each in a file, where they are at most 100; usd3 decode writes any number) and, for a
+            of a packaged or exported one below runs/models. Of images it gets samples.npz (tokens), samples.png (up to
+            100 of them), images/ (each in a file, where they are at most 100; usd3 decode writes any number) and, for a
             prompt, inpainting.png.
         corrector: MCMC corrector.
         sampler: one of the method's; null: its own. USD3 has "exact", and for comparison "euler", "tau_leaping" and
@@ -148,7 +148,9 @@ def _require_free(name: str | None, num: int, music: bool) -> None:
     if name is None:
         return
     out = Path(name)
-    require(is_free(out) or not is_main(), "out", out, "a name that is not taken")
+    require(
+        is_free(out) or not is_main(), "out", out, "a name that is not taken: choose another, or remove what is there"
+    )
     kinds = (".npz", ".mid", ".png", ".gif") if music else (".npz", ".png", ".gif")
     require(out.suffix in ("", *kinds), "out", out, f"a folder or a file that ends with {', '.join(kinds)}")
     require(out.suffix != ".mid" or num == 1, "num", num, "1 where `out` is one MIDI file")

@@ -29,6 +29,10 @@ def find_model(name: Path | str) -> Path:
 
 
 def results_folder(name: Path | str) -> Path:
-    """Where the results of a model go by default: into its folder; of a packaged one below runs/models."""
+    """Where the results of a model go by default: into the folder of a run; else below runs/models.
+
+    A packaged or shared model has a card in place of its recipe, and stays as it is.
+    """
     folder = find_model(name)
-    return Path("runs", "models", folder.name) if folder.resolve().parent == FOLDER.resolve() else folder
+    shared = (folder / "README.md").is_file() and not (folder / "recipe.yaml").is_file()
+    return Path("runs", "models", folder.resolve().name) if shared else folder

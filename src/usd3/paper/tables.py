@@ -121,6 +121,12 @@ class Table:
         told = self._told("** best, * second best, of ours and of the paper's each.", lines)
         return f"{self.heading}\n\n{rows}\n\n{told}{_source(results)}\n"
 
+    def as_printed(self) -> str:
+        """The paper's numbers alone."""
+        lines = [line for line in self.lines({"rows": {}, "references": {}}) if line.source == PAPER]
+        rows = [["", *self.columns.values()], *([line.name, *line.cells] for line in lines)]
+        return "\n".join([f"{self.heading}, the paper's numbers", "", *aligned(rows)]) + "\n"
+
     def as_markdown(self, results: Results, pictures: Sequence[str] = ()) -> str:
         """The best in bold, the second best in italics, of ours and of the published ones each; then the pictures."""
         lines = self.lines(results)
@@ -162,7 +168,7 @@ class Table:
 
     def _told(self, marks: str, lines: Sequence[Line]) -> str:
         """The note as a paragraph, with what the marks mean where there are any, and which rows have no numbers."""
-        ranked = any(title[-1] in "↓↑" for title in self.columns.values())
+        ranked = any(any(places) for places in self._marks(lines))
         ours = {line.label for line in lines if line.source == OURS}
         missing = "; ".join(name for label, name in self.rows.items() if label not in ours)
         told = " ".join(filter(None, [marks if ranked else "", self.note, missing and f"Not measured: {missing}."]))
@@ -199,7 +205,8 @@ def _source(results: Results) -> str:
     budget = results["budget_minutes"]
     steps = [row["steps"]["mean"] for row in results["rows"].values() if "steps" in row]
     trained = "" if budget is None else f"; minutes of each training: {budget:g}"
-    trained += f", steps: {min(steps):,.0f} to {max(steps):,.0f}" if steps else ""
+    shown = [f"{count:,.0f}" for count in sorted({min(steps), max(steps)})] if steps else []
+    trained += f", steps: {' to '.join(shown)}" if shown else ""
     return f"Ours: {results['about']}{trained}; {on['machine']}, {versions}, {results['date']}."
 
 

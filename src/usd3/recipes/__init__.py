@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-from usd3._checks import require
+from usd3._messages import near
 
 __all__ = ["find_recipe", "list_recipes"]
 
@@ -17,17 +17,21 @@ def list_recipes() -> dict[str, str]:
 
 def find_recipe(name: str) -> Path:
     """The file of a packaged recipe, or a YAML file of your own."""
+    from usd3._checks import require  # it brings torch, for which the command line is not ready at its start
+
     own, packaged = Path(name), Path(__file__).parent / f"{name}.yaml"
     if own.suffix in (".yaml", ".yml") and own.is_file():
         _require_sections(own)
         return own
     known = packaged.is_file() and packaged.parent == Path(__file__).parent
-    require(known, "recipe", name, f"a YAML file, or one of: {', '.join(list_recipes())}")
+    require(known, "recipe", name, f"a YAML file, or one of: {', '.join(list_recipes())}{near(name, list_recipes())}")
     return packaged
 
 
 def _require_sections(path: Path) -> None:
     """A recipe is a mapping whose values are mappings or plain values."""
+    from usd3._checks import require
+
     try:
         content = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
