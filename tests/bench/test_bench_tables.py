@@ -83,7 +83,7 @@ def test_a_step_is_compared_with_cross_entropy():
 
 def test_the_eager_code_is_compiled_where_that_is_asked_for(monkeypatch):
     compiled = []
-    monkeypatch.setattr(torch, "compile", lambda function, mode: (compiled.append(mode), function)[1])
+    monkeypatch.setattr(torch, "compile", lambda function, mode, dynamic: (compiled.append(mode), function)[1])
     bench = Bench("cpu", QUICK, compile_eager=True)
     for kind in ("loss", "step"):
         found = {row.contestant: row for row in bench.rows(kind, Problem(SMALL))}
