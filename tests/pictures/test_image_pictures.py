@@ -99,6 +99,17 @@ def test_fills_stand_beside_what_was_given(tmp_path):
             assert shows(picture, image, top, left, 10)
 
 
+def test_many_fills_stand_in_blocks(tmp_path):
+    x = X[torch.arange(9) % len(X)]
+    inpainting_grid(x, x, x[:, None], tmp_path / "fills.png", scale=10)
+    picture = pixels(tmp_path / "fills.png")
+    assert picture.shape[:2] == (2 * MARGIN + TEXT + 8 + 5 * 60 + 4 * GAP, 2 * MARGIN + 6 * 80 + 5 * WIDE_GAP)
+    for i in range(9):
+        top, block = MARGIN + TEXT + 8 + i % 5 * (60 + GAP), MARGIN + i // 5 * 3 * (80 + WIDE_GAP)
+        for k in range(3):
+            assert shows(picture, x[i], top, block + k * (80 + WIDE_GAP), 10)
+
+
 def test_a_film_of_images(tmp_path):
     grey = torch.tensor(rgb(UNKNOWN), dtype=torch.uint8)[:, None, None].expand(3, 6, 8)
     colours = X[:3, :, :1, :1].expand(3, 3, 6, 8)  # few colours, which the palette has

@@ -30,6 +30,7 @@ __all__ = [
 
 MARGIN, GAP, WIDE_GAP, TEXT = 12, 4, 18, 14
 USUAL_WIDTH, MOST_SCALE = 1000, 6
+_MOST_BELOW = 8  # images with holes below each other
 
 
 def image_grid(images: Any, path: Path | str, columns: int | None = None, scale: int | None = None) -> None:
@@ -115,7 +116,7 @@ def inpainting_grid(
     scale: int | None = None,
     names: tuple[str, str, str] = ("image", "given", "filled"),
 ) -> None:
-    """Draw each image, what was given of it, and ways to fill the rest.
+    """Draw each image, what was given of it, and ways to fill the rest; at most 8 below each other.
 
     Args:
         originals: Bytes (N, 3, H, W).
@@ -128,7 +129,12 @@ def inpainting_grid(
     x = as_images(originals, "originals")
     y = as_images(masked, "masked", x.shape)
     cells = np.concatenate([x[:, None], y[:, None], _as_rows(fills, "fills", x.shape)], axis=1)
-    _save(_in_columns(cells, scale, dict(enumerate(names))), path)
+    blocks, width = -(-len(cells) // _MOST_BELOW), cells.shape[1]
+    rows = -(-len(cells) // blocks)
+    cells = np.pad(cells, ((0, blocks * rows - len(cells)), *[(0, 0)] * 4), constant_values=255)
+    cells = np.concatenate(np.split(cells, blocks), axis=1)
+    above = {width * block + i: name for block in range(blocks) for i, name in enumerate(names)}
+    _save(_in_columns(cells, scale, above), path)
 
 
 def with_hole(images: Tensor, given: Tensor) -> Tensor:
