@@ -13,6 +13,7 @@ import yaml
 from PIL import Image
 from runs import tiny_recipe
 
+import usd3
 from usd3.cli import COMMANDS, main
 from usd3.commands import sample
 from usd3.config import Recipe
@@ -56,6 +57,11 @@ def error_of(capsys, *arguments: str) -> str:
 def test_typos_are_asked_about(capsys):
     assert "(is sample meant?)" in error_of(capsys, "sapmle")
     assert "(is bach-small meant?)" in error_of(capsys, "train", "bach-smal")
+
+
+def test_every_public_name_is_there():
+    assert dir(usd3) == sorted(usd3.__all__)
+    assert all(getattr(usd3, name) is not None for name in usd3.__all__)
 
 
 def test_the_command_line_starts_without_torch_and_lets_threads_sleep():

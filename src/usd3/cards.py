@@ -122,8 +122,8 @@ def describe_split(data: DataConfig) -> str:
     return f"{data.test_fraction:g} held out of the {whole}, seed {data.seed}"
 
 
-def measured_table(found: Any, option: str, file: Path, trained: Mapping[str, Any]) -> str:
-    """The table of what `usd3 evaluate` wrote into a file, which must be about this model."""
+def measured_table(found: Any, model: str, file: Path, trained: Mapping[str, Any]) -> str:
+    """The table of what `usd3 evaluate` wrote into a file, which must be about this model, and how to repeat it."""
     try:
         about = {key: found["trained"][key] for key in trained}
         compared = found.get("compared_with")
@@ -132,10 +132,10 @@ def measured_table(found: Any, option: str, file: Path, trained: Mapping[str, An
         table = markdown_table([read_row("model", found), *read_references(found)])
         title, version, asked = heading(found), found["torch"], _options(found["settings"])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{option} = {file}: expected what `usd3 evaluate` wrote ({error!r})") from None
+        raise ValueError(f"metrics = {file}: expected what `usd3 evaluate` wrote ({error!r})") from None
     for key, value in trained.items():
         require(about[key] == value, f"{key} in {file}", about[key], f"{value}, as the model has")
-    return f"{title}; by `{' '.join(['usd3 evaluate', *asked])}` with torch {version}.\n\n{table}"
+    return f"{title}; by `{' '.join(['usd3 evaluate', model, *asked])}` with torch {version}.\n\n{table}"
 
 
 def _options(settings: Mapping[str, Any]) -> list[str]:

@@ -232,7 +232,7 @@ class ModelConfig:
         hollow: complete the logits by what the element itself shows. Much easier to train in continuous time.
         timeless: for absorbing noise: the network does not see the time; sampling then skips network calls for
             objects that did not change.
-        self_conditioning: tell the network what it said in the step before; a third more time in training. Only for
+        self_conditioning: tell the network what it said in the step before; about 30 % more time in training. Only for
             "transformer", and for methods that read its output as p(x_0 | x_t).
         options: arguments of a class of your own.
     """

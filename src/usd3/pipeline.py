@@ -63,6 +63,10 @@ class PipelineConfig:
     minutes: float | None = None
     usd3_version: str = __version__
 
+    def has_trained(self, steps: int, minutes: float | None) -> bool:
+        """Whether so many steps are done, or these minutes are over."""
+        return self.steps >= steps or (minutes is not None and (self.minutes or 0.0) >= minutes)
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PipelineConfig":
         """From the content of a config.json."""

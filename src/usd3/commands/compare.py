@@ -221,11 +221,8 @@ def _training(entry: Entry, out: Path) -> list[Job]:
 
 def _is_finished(folder: Path, training: TrainingConfig) -> bool:
     """Whether a run has done its steps, or its minutes are over."""
-    if not (folder / "config.json").is_file():
-        return False
-    config = PipelineConfig.read(folder)
-    over = training.minutes is not None and (config.minutes or 0.0) >= training.minutes
-    return over or config.steps >= training.steps
+    there = (folder / "config.json").is_file()
+    return there and PipelineConfig.read(folder).has_trained(training.steps, training.minutes)
 
 
 # ---- measuring ----------------------------------------------------------------------------------------------------

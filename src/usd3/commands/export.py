@@ -69,7 +69,7 @@ def export(options: ExportOptions) -> None:
     measured = None
     if options.metrics is not None:
         file = Path(options.metrics)
-        measured = measured_table(_read(file), "metrics", file, {"parameters": size, "steps": config.steps})
+        measured = measured_table(_read(file), out.resolve().name, file, {"parameters": size, "steps": config.steps})
     save_pretrained(out, config, rounded(pipeline.model, options.dtype))
     shutil.copymode(out / "config.json", out / "model.safetensors")  # others may read what is shared
     card = Card(
@@ -90,11 +90,10 @@ def export(options: ExportOptions) -> None:
 
 def _warn_unfinished(recipe: Mapping[str, Any], config: PipelineConfig) -> None:
     """An interrupted run can be shared, but hardly ever should be."""
-    wanted = recipe["training"]
-    in_time = wanted.get("minutes") is not None and (config.minutes or 0.0) >= wanted["minutes"]
-    if config.steps < wanted["steps"] and not in_time:
-        time = "" if wanted.get("minutes") is None else f", {config.minutes or 0:.1f} of {wanted['minutes']:g} minutes"
-        warnings.warn(f"the run is not finished: {config.steps:,} of {wanted['steps']:,} steps{time}", stacklevel=2)
+    steps, minutes = recipe["training"]["steps"], recipe["training"].get("minutes")
+    if not config.has_trained(steps, minutes):
+        time = "" if minutes is None else f", {config.minutes or 0:.1f} of {minutes:g} minutes"
+        warnings.warn(f"the run is not finished: {config.steps:,} of {steps:,} steps{time}", stacklevel=2)
 
 
 def rounded(model: nn.Module, dtype: str) -> dict[str, Tensor]:

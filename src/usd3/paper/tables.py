@@ -118,12 +118,12 @@ class Table:
             for i, line in enumerate(lines)
         ]
         rows = "\n".join(aligned([head, *body]))
-        told = self._told("** best, * second best, of ours and of the paper's each.", lines)
+        told = self._told("** best, * second best, of ours and of the paper's each.", lines, marks)
         return f"{self.heading}\n\n{rows}\n\n{told}{_source(results)}\n"
 
     def as_printed(self) -> str:
         """The paper's numbers alone."""
-        lines = [line for line in self.lines({"rows": {}, "references": {}}) if line.source == PAPER]
+        lines = self.lines({"rows": {}, "references": {}})
         rows = [["", *self.columns.values()], *([line.name, *line.cells] for line in lines)]
         return "\n".join([f"{self.heading}, the paper's numbers", "", *aligned(rows)]) + "\n"
 
@@ -137,7 +137,7 @@ class Table:
             for i, line in enumerate(lines)
         ]
         text = markdown(["", "", *self.columns.values()], body)
-        told = self._told("Bold is best, italic second best, of ours and of the paper's each.", lines)
+        told = self._told("Bold is best, italic second best, of ours and of the paper's each.", lines, marks)
         commands = "\n".join(results["commands"])
         shown = "".join(f"\n![{Path(file).stem}]({file})\n" for file in pictures)
         return f"# {self.heading}\n\n{text}\n\n{told}{_source(results)}\n\n```sh\n{commands}\n```\n{shown}"
@@ -166,12 +166,12 @@ class Table:
         told = self.as_markdown(results, pictures)
         return {".md": told, ".csv": self.as_csv(results), ".tex": self.as_latex(results)}
 
-    def _told(self, marks: str, lines: Sequence[Line]) -> str:
+    def _told(self, legend: str, lines: Sequence[Line], marks: Sequence[Sequence[int]]) -> str:
         """The note as a paragraph, with what the marks mean where there are any, and which rows have no numbers."""
-        ranked = any(any(places) for places in self._marks(lines))
+        ranked = any(any(row) for row in marks)
         ours = {line.label for line in lines if line.source == OURS}
         missing = "; ".join(name for label, name in self.rows.items() if label not in ours)
-        told = " ".join(filter(None, [marks if ranked else "", self.note, missing and f"Not measured: {missing}."]))
+        told = " ".join(filter(None, [legend if ranked else "", self.note, missing and f"Not measured: {missing}."]))
         return f"{told}\n\n" if told else ""
 
     @property
