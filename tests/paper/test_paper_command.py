@@ -110,6 +110,33 @@ def test_the_written_tables_say_the_same(paper):
     assert r"Method B & ours & \textbf{0.250 $\pm$ 0.010} & 12346 & - \\" in files["tex"]
 
 
+def test_a_table_tells_all_machines_and_versions_that_a_study_was_run_with(paper, monkeypatch, capsys):
+    now = study._now()
+    older = now | {"date": "2026-01-02", "machine": now["machine"] | {"commit": "abcdef0"}}
+    monkeypatch.setattr(study, "_now", lambda: older)
+    assert run(paper, "run", "table", "--data", "toy") == 1  # its first command was done, its second failed
+    monkeypatch.setattr(study, "_now", lambda: now)
+    assert run(paper, "run", "table", "--data", "toy") == 0
+    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Ours: three objects"))
+    assert re.search(rf"{now['date']}; some rows earlier: .*commit abcdef0, 2026-01-02\.$", told)
+    monkeypatch.setattr(study, "_now", lambda: older)
+    assert run(paper, "run", "table", "--data", "toy") == 0  # nothing is measured again
+    assert told in capsys.readouterr().out
+
+
+def test_a_study_stands_for_all_its_tables(paper, capsys):
+    (paper / "other").mkdir()
+    (paper / "other" / "table.yaml").write_text(TABLE.replace("A table", "Its brother").replace("Table 7", "Table 8"))
+    assert run(paper, "run", "small", "--data", "toy") == 1
+    assert run(paper, "run", "small", "--data", "toy") == 0
+    for said in (capsys.readouterr().out, (run(paper, "show", "small"), capsys.readouterr().out)[1]):
+        assert said.index("A table (Table 7)") < said.index("Its brother (Table 8)")
+    written = {file.name for file in Path("runs/paper/small").glob("*.md")}
+    assert written == {"table.md", "other.md"}
+    assert run(paper, "show", "tiny") == 1
+    assert "name = tiny: expected one of table, other, or the study of some" in capsys.readouterr().err
+
+
 def test_results_are_published_and_shown(paper, capsys):
     assert run(paper, "show", "table") == 0
     shown = capsys.readouterr().out

@@ -30,7 +30,7 @@ class PaperOptions:
 
     Args:
         action: "list", "show", "run", or "publish", which takes what a run gave into the folder paper/.
-        name: of the table or figure.
+        name: of the table or figure; or of a study, for all tables that it gives.
         data: file or folder of the data, or a word that the table knows, such as bach; null: where it needs none.
         budget: minutes of each training; null: as the study says.
         limit: measure with so many held-out objects or images; null: as the study says.
@@ -63,31 +63,40 @@ def paper(options: PaperOptions) -> None:
         require(options.name is None, "name", options.name, "none for list")
         print(_overview(folder))
         return
-    names = ", ".join(Table.names(folder))
-    require(options.name is not None, "name", None, f"that of a table or figure: {names}")
-    table = Table.read(folder, str(options.name))
-    study = Study.read(folder, table.study)
-    measure = f"usd3 paper run {table.name}" + (" --data DATA" if study.data else "")
+    asked = _asked(folder, options.name)
+    study = Study.read(folder, asked[0].study)
+    measure = f"usd3 paper run {options.name}" + (" --data DATA" if study.data else "")
     if options.action == "show":
         kept = [place / study.name / _RESULTS for place in (folder / "studies", root)]
         file = next(filter(Path.is_file, kept), None)
         if file is None:
             data = f" (DATA: {study.data['expected']})" if study.data else ""
-            print(f"{table.as_printed()}\nNo results of ours yet: `{measure}` gives them{data}.")
+            printed = "\n".join(table.as_printed() for table in asked)
+            print(f"{printed}\nNo results of ours yet: `{measure}` gives them{data}.")
         else:
-            print(table.as_text(_with_numbers(table, _results(file, measure))))
+            print(_as_text(asked, _results(file, measure)))
     elif options.action == "publish":
         _publish(study, folder, root, measure)
     else:
-        _run(options, table, study, folder, root)
+        _run(options, asked, study, folder, root)
 
 
-def _run(options: PaperOptions, table: Table, study: Study, folder: Path, root: Path) -> None:
-    """Measure what is not measured yet, and write the results and the table."""
+def _asked(folder: Path, name: str | None) -> list[Table]:
+    """The table of that name, or all tables of the study of that name."""
+    names = Table.names(folder)
+    require(name is not None, "name", None, f"that of a table or figure: {', '.join(names)}")
+    tables = [Table.read(folder, each) for each in names]
+    found = [table for table in tables if table.name == name] or [table for table in tables if table.study == name]
+    require(bool(found), "name", name, f"one of {', '.join(names)}, or the study of some")
+    return found
+
+
+def _run(options: PaperOptions, asked: Sequence[Table], study: Study, folder: Path, root: Path) -> None:
+    """Measure what is not measured yet, and write the results and all tables of them; show those asked for."""
     for option in ("data", "budget", "limit", "inception"):
         value = getattr(options, option)
         fits = value is None or study.uses(folder, option)
-        require(fits, option, value, f"null for {table.name}, which has no use for it")
+        require(fits, option, value, f"null for {options.name}, which has no use for it")
     data = study.whole_name(options.data)
     settings = Settings(data, options.budget, options.limit, options.jobs, options.inception)
     failed = study.run(folder, root, settings)
@@ -101,8 +110,9 @@ def _run(options: PaperOptions, table: Table, study: Study, folder: Path, root: 
         replaced[os.path.abspath(given)] = Path(given).name
     results = collect(study, own, options.budget, commands, replaced)
     write_whole(own / _RESULTS, json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
-    print(table.as_text(_with_numbers(table, results)))
-    written = _write(table, results, own / table.name, study.pictures)
+    print(_as_text(asked, results))
+    tables = _filled(folder, study, results)
+    written = [file for table in tables for file in _write(table, results, own / table.name, study.pictures)]
     print(f"{', '.join([_RESULTS, *written, *study.pictures])} in {own}")
     if failed is not None:
         raise failed
@@ -141,11 +151,18 @@ def _results(file: Path, command: str) -> dict[str, Any]:
     return found
 
 
-def _with_numbers(table: Table, results: dict[str, Any]) -> dict[str, Any]:
-    """The results; refuses those that have nothing for the table."""
-    if not table.has_numbers(results):
-        raise ValueError(f"{results['about']}: expected data that give {', '.join(table.columns.values())}")
-    return results
+def _as_text(tables: Sequence[Table], results: dict[str, Any]) -> str:
+    """To read in a terminal, those that have numbers; refuses results that have nothing for any."""
+    filled = [table.as_text(results) for table in tables if table.has_numbers(results)]
+    if not filled:
+        raise ValueError(f"{results['about']}: expected data that give {', '.join(tables[0].columns.values())}")
+    return "\n".join(filled)
+
+
+def _filled(folder: Path, study: Study, results: dict[str, Any]) -> list[Table]:
+    """All tables of a study that have numbers."""
+    tables = [Table.read(folder, name) for name in Table.names(folder)]
+    return [table for table in tables if table.study == study.name and table.has_numbers(results)]
 
 
 def _write(table: Table, results: dict[str, Any], name: Path, pictures: Sequence[str]) -> list[str]:
@@ -165,11 +182,9 @@ def _publish(study: Study, folder: Path, root: Path, command: str) -> None:
     for name in [_RESULTS, *study.pictures]:
         with written_whole(kept / Path(name).name) as temporary:
             shutil.copyfile(root / study.name / name, temporary)
-    for name in Table.names(folder):
-        table = Table.read(folder, name)
-        if table.study == study.name and table.has_numbers(results):
-            written = _write(table, results, folder / name / "table", published_pictures(study))
-            print(f"{', '.join(written)} in {folder / name}")
+    for table in _filled(folder, study, results):
+        written = _write(table, results, folder / table.name / "table", published_pictures(study))
+        print(f"{', '.join(written)} in {folder / table.name}")
 
 
 def published_pictures(study: Study) -> list[str]:

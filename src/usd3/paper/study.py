@@ -143,7 +143,8 @@ class Study:
                 continue
             print(f"{self.name} {number}/{len(commands)}: {shown(command)}", file=sys.stderr, flush=True)
             _clear(command, root / self.name)
-            state.pop("measured", None)
+            state["measured"] = _with(state["measured"], _now())
+            _keep(root / self.name, state)
             try:
                 _call(_resumed(command))
             except ChildProcessError as error:
@@ -153,8 +154,7 @@ class Study:
                 continue
             state["done"].append(command)
             _keep(root / self.name, state)
-        state = {"measured": _now()} | state | {"finished": failed is None}
-        _keep(root / self.name, state)
+        _keep(root / self.name, state | {"finished": failed is None})
         return failed
 
     def _state(self, root: Path, settings: Settings) -> dict[str, Any]:
@@ -163,14 +163,18 @@ class Study:
         data = None if settings.data is None or not self.data else settings.data
         asked = {"data": data, "budget": settings.budget or self.budget}
         if not file.is_file():
-            return asked | {"done": []}
+            return asked | {"done": [], "measured": []}
         return _require_same(file, asked)
 
 
 def measured_on(folder: Path) -> dict[str, Any]:
-    """When and on what machine the study in a folder was finished: what is only shown again stays as it is."""
-    found: dict[str, Any] = json.loads((folder / _STATE).read_text())["measured"]
-    return found
+    """When and on what machine the study in a folder was run last; "earlier", where it was begun elsewhere, or on
+    another day, or with other code.
+
+    What is only shown again stays as it is.
+    """
+    measured: list[dict[str, Any]] = json.loads((folder / _STATE).read_text())["measured"]
+    return measured[-1] | ({"earlier": measured[:-1]} if measured[1:] else {})
 
 
 def done_in(folder: Path) -> list[list[str]]:
@@ -187,6 +191,11 @@ def _keep(folder: Path, state: Mapping[str, Any]) -> None:
 def _now() -> dict[str, Any]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return {"date": date.today().isoformat(), "machine": machine(device)}
+
+
+def _with(measured: list[Any], now: Any) -> list[Any]:
+    """All that a study was run on, each once."""
+    return [*(other for other in measured if other != now), now]
 
 
 def _require_same(file: Path, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -200,14 +200,20 @@ def _names(lines: Sequence[Line], i: int) -> tuple[str, str]:
 
 def _source(results: Results) -> str:
     """On what ours were measured."""
-    on = results["machine"]
-    versions = ", ".join(f"{name} {on[name]}" for name in ("python", "torch", "triton", "usd3", "commit") if on[name])
     budget = results["budget_minutes"]
     steps = [row["steps"]["mean"] for row in results["rows"].values() if "steps" in row]
     trained = "" if budget is None else f"; minutes of each training: {budget:g}"
     shown = [f"{count:,.0f}" for count in sorted({min(steps), max(steps)})] if steps else []
     trained += f", steps: {' to '.join(shown)}" if shown else ""
-    return f"Ours: {results['about']}{trained}; {on['machine']}, {versions}, {results['date']}."
+    earlier = "".join(f"; some rows earlier: {_place(place)}" for place in results.get("earlier", ()))
+    return f"Ours: {results['about']}{trained}; {_place(results)}{earlier}."
+
+
+def _place(measured: Mapping[str, Any]) -> str:
+    """The machine, the versions and the date."""
+    on = measured["machine"]
+    versions = ", ".join(f"{name} {on[name]}" for name in ("python", "torch", "triton", "usd3", "commit") if on[name])
+    return f"{on['machine']}, {versions}, {measured['date']}"
 
 
 def _cell(mean: float | None, std: float | None) -> str:
