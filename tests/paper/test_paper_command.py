@@ -17,6 +17,7 @@ from usd3.commands.paper import published_pictures
 from usd3.comparison import METRICS
 from usd3.experiment import fit
 from usd3.paper import Study, Table, study
+from usd3.paper.results import _distances
 from usd3.paper.study import Settings
 
 PAPER = Path(__file__).parents[2] / "paper"
@@ -384,9 +385,19 @@ def test_rows_without_numbers_can_be_told_apart():
     assert "Not measured: N = 2, Δn = 0.001, last 10; N = 5, Δn = 0.002, last 20.\n" in told
 
 
+def test_what_a_ratio_is_made_of_is_told_too():
+    sides = {"to_test": 0.6, "to_train": 0.5, "to_test_std": 0.01, "to_train_std": 0.02, "literal": 1.1, "objects": 9}
+    found = _distances({"parroting": {"3g Hellinger": sides}})
+    assert found == {
+        "3g_hellinger_to_test": {"mean": 0.6, "std": 0.01},
+        "3g_hellinger_to_train": {"mean": 0.5, "std": 0.02},
+    }
+    assert _distances({}) == {}
+
+
 def test_columns_are_results_that_exist():
     known = {*METRICS, "parameters", "train_mib", "train_ms", "train_hours", "sample_hours", "sample_hours_corrected"}
-    known |= {"alpha_bar", "alpha_bar_ts", "beta"}
+    known |= {"alpha_bar", "alpha_bar_ts", "beta", "3g_hellinger_to_test", "3g_hellinger_to_train"}
     for name in NAMES:
         assert set(Table.read(PAPER, name).columns) <= known
 

@@ -62,7 +62,7 @@ def _compare(folder: Path) -> dict[str, Any]:
     return {
         "about": heading(next(iter(found.values()))),
         "recipes": labels,
-        "rows": {name: _cells(read_row(name, results)) for name, results in found.items()},
+        "rows": {name: _cells(read_row(name, results)) | _distances(results) for name, results in found.items()},
         "references": {row.label: _cells(row) for row in references},
     }
 
@@ -106,6 +106,15 @@ def _cells(row: Row) -> Cells:
     known = {key: dict(summary._asdict()) for key, summary in row.metrics.items() if math.isfinite(summary.mean)}
     costs = {key: {"mean": value, "std": 0.0} for key, value in row.costs.items() if math.isfinite(value)}
     return {key: {part: _finite(v) for part, v in cell.items()} for key, cell in (known | costs).items()}
+
+
+def _distances(results: Mapping[str, Any]) -> Cells:
+    """What the train-to-test ratios are made of: the distances to the held-out object and to the training objects."""
+    return {
+        f"{name.lower().replace(' ', '_')}_{side}": {"mean": found[side], "std": found[f"{side}_std"]}
+        for name, found in results.get("parroting", {}).items()
+        for side in ("to_test", "to_train")
+    }
 
 
 def _finite(value: float) -> float | None:

@@ -164,7 +164,7 @@ class Study:
         asked = {"data": data, "budget": settings.budget or self.budget}
         if not file.is_file():
             return asked | {"done": [], "measured": []}
-        return _require_same(file, asked)
+        return {"measured": []} | _require_same(file, asked)
 
 
 def measured_on(folder: Path) -> dict[str, Any]:
