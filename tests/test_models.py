@@ -291,7 +291,7 @@ def test_the_models_of_the_package_are_small_and_say_what_they_are(name):
 def ode_to_joy():
     """Beethoven's, in C: sixteen bars of quarter notes on a grid of sixteenths, (1, 256)."""
     begins = [64, 64, 65, 67, 67, 65, 64, 62, 60, 60, 62, 64]
-    quarters = 2 * (begins + [64, 62, 62, 62] + begins + [62, 60, 60, 60])
+    quarters = 2 * [*begins, 64, 62, 62, 62, *begins, 62, 60, 60, 60]
     return torch.tensor(quarters).repeat_interleave(4)[None]
 
 
