@@ -82,7 +82,7 @@ def test_an_exported_model_tells_everything_but_where_it_was_made(run, tmp_path,
         "50 to train on, 10 held out",
         "the arrays train and test of the file",
         "licence: CC0",
-        "by `usd3 evaluate shared --prefix 2 --runs 2 --steps 2` with torch",
+        "by `usd3 evaluate shared --data_path PATH --prefix 2 --runs 2 --steps 2` with torch",
         "| Markov chain |",
         f"torch {torch.__version__}",
         "usd3 evaluate shared --data_path PATH",
@@ -285,7 +285,9 @@ def test_the_models_of_the_package_are_small_and_say_what_they_are(name):
     card = (folder / "README.md").read_text()
     for words in ("- licence: ", "sequences: ", "usd3 train recipe.yaml", "Markov chain", "bits/element"):
         assert words in card
-    assert json.loads((folder / "config.json").read_text())["data"]["path"] is None
+    config = json.loads((folder / "config.json").read_text())
+    assert config["data"]["path"] is None
+    assert ("--prompt yours.mid --prefix 32  # as it was trained" in card) == (config["given"] == "prefix")
 
 
 def ode_to_joy():

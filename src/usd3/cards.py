@@ -1,7 +1,7 @@
 """The card of a model that is shared: what is known about it, written by the program."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from usd3.data.arrays import read_arrays
 from usd3.evaluation import EvaluationSettings
 from usd3.pipeline import PipelineConfig
 
-__all__ = ["Card", "describe_split", "measured_table"]
+__all__ = ["Card", "describe_split", "measured_table", "needed_options"]
 
 _UNSAID = ("images", "baselines", "batch_size")
 
@@ -71,10 +71,13 @@ class Card:
         trust = "" if ours else " --trust_code true"
         more = " --vqgan FOLDER" if self.config.source is not None else ""
         out = " --out tune.mid" if self.config.music else ""
-        data = "" if self.config.data.source == "bach" else " --data_path PATH"
-        if self.config.source is not None:
-            data += " --images.path IMAGES --images.vqgan FOLDER --images.classifier FOLDER"
-        sh = [f"usd3 sample {self.folder}{out}{more}{trust}", f"usd3 evaluate {self.folder}{data}{trust}"]
+        data = " ".join(["", *needed_options(self.config)])
+        begun = [
+            f"usd3 sample {self.folder} --prompt yours.mid --prefix {self.config.prefix}{trust}  # as it was trained"
+        ]
+        goes_on = self.config.music and self.config.given == "prefix"
+        sh = [f"usd3 sample {self.folder}{out}{more}{trust}", *(begun if goes_on else [])]
+        sh.append(f"usd3 evaluate {self.folder}{data}{trust}")
         python = [
             "import usd3",
             "",
@@ -122,7 +125,14 @@ def describe_split(data: DataConfig) -> str:
     return f"{data.test_fraction:g} held out of the {whole}, seed {data.seed}"
 
 
-def measured_table(found: Any, model: str, file: Path, trained: Mapping[str, Any]) -> str:
+def needed_options(config: PipelineConfig) -> list[str]:
+    """Of `usd3 evaluate`, those that say where the data are."""
+    images = ["--images.path IMAGES", "--images.vqgan FOLDER", "--images.classifier FOLDER"]
+    data = [] if config.data.source == "bach" else ["--data_path PATH"]
+    return data + (images if config.source is not None else [])
+
+
+def measured_table(found: Any, model: str, file: Path, trained: Mapping[str, Any], needed: Sequence[str]) -> str:
     """The table of what `usd3 evaluate` wrote into a file, which must be about this model, and how to repeat it."""
     try:
         about = {key: found["trained"][key] for key in trained}
@@ -135,7 +145,7 @@ def measured_table(found: Any, model: str, file: Path, trained: Mapping[str, Any
         raise ValueError(f"metrics = {file}: expected what `usd3 evaluate` wrote ({error!r})") from None
     for key, value in trained.items():
         require(about[key] == value, f"{key} in {file}", about[key], f"{value}, as the model has")
-    return f"{title}; by `{' '.join(['usd3 evaluate', model, *asked])}` with torch {version}.\n\n{table}"
+    return f"{title}; by `{' '.join(['usd3 evaluate', model, *needed, *asked])}` with torch {version}.\n\n{table}"
 
 
 def _options(settings: Mapping[str, Any]) -> list[str]:

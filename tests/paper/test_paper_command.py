@@ -8,7 +8,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 import yaml
 from runs import tiny_recipe
 
@@ -19,6 +21,7 @@ from usd3.experiment import fit
 from usd3.paper import Study, Table, study
 from usd3.paper.results import _distances
 from usd3.paper.study import Settings
+from usd3.ratios import SharedPrefixes, as_numbers
 
 PAPER = Path(__file__).parents[2] / "paper"
 SCRIPT = """
@@ -119,10 +122,33 @@ def test_a_table_tells_all_machines_and_versions_that_a_study_was_run_with(paper
     monkeypatch.setattr(study, "_now", lambda: now)
     assert run(paper, "run", "table", "--data", "toy") == 0
     told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Ours: three objects"))
-    assert re.search(rf"{now['date']}; some rows earlier: .*commit abcdef0, 2026-01-02\.$", told)
+    assert re.search(rf"{now['date']}; begun on .*commit abcdef0, 2026-01-02\.$", told)
     monkeypatch.setattr(study, "_now", lambda: older)
     assert run(paper, "run", "table", "--data", "toy") == 0  # nothing is measured again
     assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_study_that_was_run_before_it_kept_all_places_goes_on(kept, paper):
+    assert run(paper, "run", "table", "--data", "toy") == 1
+    file = Path("runs/paper/small/study.json")
+    state = json.loads(file.read_text())
+    older = state.pop("measured")[0] | {"date": "2026-01-02"}
+    file.write_text(json.dumps(state | ({"measured": older} if kept else {})))
+    assert run(paper, "run", "table", "--data", "toy") == 0
+    results = json.loads(Path("runs/paper/small/results.json").read_text())
+    assert results.get("earlier", []) == ([older] if kept else [])
+
+
+def test_tables_of_a_study_are_written_even_if_the_one_asked_for_has_no_numbers(paper, capsys):
+    (paper / "other").mkdir()
+    other = TABLE.replace("loss: loss ↓, score: score, ", "").replace("Table 7", "Table 8")
+    (paper / "other" / "table.yaml").write_text(other)
+    run(paper, "run", "other", "--data", "toy")
+    assert run(paper, "run", "other", "--data", "toy") == 1
+    said = capsys.readouterr()
+    assert "expected data that give not measured ↑" in said.err
+    assert "results.json, table.md, table.csv, table.tex, first.json in" in said.out
 
 
 def test_a_study_stands_for_all_its_tables(paper, capsys):
@@ -134,6 +160,9 @@ def test_a_study_stands_for_all_its_tables(paper, capsys):
         assert said.index("A table (Table 7)") < said.index("Its brother (Table 8)")
     written = {file.name for file in Path("runs/paper/small").glob("*.md")}
     assert written == {"table.md", "other.md"}
+    assert run(paper, "publish", "small") == 0
+    assert (paper / "other" / "table.md").is_file()
+    capsys.readouterr()
     assert run(paper, "show", "tiny") == 1
     assert "name = tiny: expected one of table, other, or the study of some" in capsys.readouterr().err
 
@@ -386,12 +415,14 @@ def test_rows_without_numbers_can_be_told_apart():
 
 
 def test_what_a_ratio_is_made_of_is_told_too():
-    sides = {"to_test": 0.6, "to_train": 0.5, "to_test_std": 0.01, "to_train_std": 0.02, "literal": 1.1, "objects": 9}
-    found = _distances({"parroting": {"3g Hellinger": sides}})
-    assert found == {
-        "3g_hellinger_to_test": {"mean": 0.6, "std": 0.01},
-        "3g_hellinger_to_train": {"mean": 0.5, "std": 0.02},
-    }
+    truth = torch.tensor([[0, 1, 2, 3, 2, 1], [3, 1, 2, 0, 0, 1]])
+    shared = SharedPrefixes([0, 1], truth, truth.flip(1), [np.array([0]), np.array([1])], 1)
+    samples = torch.stack([truth.roll(1, 1), truth.roll(2, 1)])
+    measured = as_numbers(shared.measured(samples), len(shared))
+    found = _distances({"parroting": measured})
+    for key, side in (("3g_hellinger_to_test", "to_test"), ("3g_hellinger_to_train", "to_train")):
+        assert found[key] == {"mean": measured["3g Hellinger"][side], "std": measured["3g Hellinger"][f"{side}_std"]}
+    assert set(found) >= set(Table.read(PAPER, "parroting").columns) - set(METRICS)
     assert _distances({}) == {}
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from usd3._checks import require
 from usd3._files import is_free, write_whole
-from usd3.cards import Card, describe_split, measured_table
+from usd3.cards import Card, describe_split, measured_table, needed_options
 from usd3.commands.prompts import data_at, naming_data_path
 from usd3.config import DataConfig
 from usd3.data import Dataset
@@ -69,7 +69,8 @@ def export(options: ExportOptions) -> None:
     measured = None
     if options.metrics is not None:
         file = Path(options.metrics)
-        measured = measured_table(_read(file), out.resolve().name, file, {"parameters": size, "steps": config.steps})
+        trained = {"parameters": size, "steps": config.steps}
+        measured = measured_table(_read(file), out.resolve().name, file, trained, needed_options(config))
     save_pretrained(out, config, rounded(pipeline.model, options.dtype))
     shutil.copymode(out / "config.json", out / "model.safetensors")  # others may read what is shared
     card = Card(

@@ -119,7 +119,7 @@ def _diffusion_model(values: dict[str, Any], size: int) -> None:
     print(f"objects: shape {tuple(values['shape'])}, {values['num_classes']} categories")
     print(f"diffusion: {diffusion['noise']} noise, {diffusion['schedule']} schedule, {time}")
     print(f"method: {values.get('method', {}).get('name', 'usd3')}")
-    print(f"data: {values['data']['source']} {values['data']['path'] or ''}")
+    print(f"data: {values['data']['source']} {values['data']['path'] or ''}".rstrip())
 
 
 def _image_network(values: dict[str, Any], size: int) -> None:

@@ -30,7 +30,7 @@ class PaperOptions:
 
     Args:
         action: "list", "show", "run", or "publish", which takes what a run gave into the folder paper/.
-        name: of the table or figure; or of a study, for all tables that it gives.
+        name: of the table or figure; or, where no table has it, that of a study, for all its tables.
         data: file or folder of the data, or a word that the table knows, such as bach; null: where it needs none.
         budget: minutes of each training; null: as the study says.
         limit: measure with so many held-out objects or images; null: as the study says.
@@ -110,10 +110,12 @@ def _run(options: PaperOptions, asked: Sequence[Table], study: Study, folder: Pa
         replaced[os.path.abspath(given)] = Path(given).name
     results = collect(study, own, options.budget, commands, replaced)
     write_whole(own / _RESULTS, json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
-    print(_as_text(asked, results))
     tables = _filled(folder, study, results)
     written = [file for table in tables for file in _write(table, results, own / table.name, study.pictures)]
-    print(f"{', '.join([_RESULTS, *written, *study.pictures])} in {own}")
+    try:
+        print(_as_text(asked, results))
+    finally:
+        print(f"{', '.join([_RESULTS, *written, *study.pictures])} in {own}")
     if failed is not None:
         raise failed
 
@@ -155,7 +157,8 @@ def _as_text(tables: Sequence[Table], results: dict[str, Any]) -> str:
     """To read in a terminal, those that have numbers; refuses results that have nothing for any."""
     filled = [table.as_text(results) for table in tables if table.has_numbers(results)]
     if not filled:
-        raise ValueError(f"{results['about']}: expected data that give {', '.join(tables[0].columns.values())}")
+        wanted = dict.fromkeys(title for table in tables for title in table.columns.values())
+        raise ValueError(f"{results['about']}: expected data that give {', '.join(wanted)}")
     return "\n".join(filled)
 
 

@@ -111,7 +111,7 @@ def _cells(row: Row) -> Cells:
 def _distances(results: Mapping[str, Any]) -> Cells:
     """What the train-to-test ratios are made of: the distances to the held-out object and to the training objects."""
     return {
-        f"{name.lower().replace(' ', '_')}_{side}": {"mean": found[side], "std": found[f"{side}_std"]}
+        f"{name.lower().replace(' ', '_')}_{side}": {"mean": _finite(found[side]), "std": _finite(found[f"{side}_std"])}
         for name, found in results.get("parroting", {}).items()
         for side in ("to_test", "to_train")
     }

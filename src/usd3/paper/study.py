@@ -154,6 +154,7 @@ class Study:
                 continue
             state["done"].append(command)
             _keep(root / self.name, state)
+        state["measured"] = state["measured"] or [_now()]
         _keep(root / self.name, state | {"finished": failed is None})
         return failed
 
@@ -164,7 +165,8 @@ class Study:
         asked = {"data": data, "budget": settings.budget or self.budget}
         if not file.is_file():
             return asked | {"done": [], "measured": []}
-        return {"measured": []} | _require_same(file, asked)
+        state = _require_same(file, asked)
+        return state | {"measured": _places(state)}
 
 
 def measured_on(folder: Path) -> dict[str, Any]:
@@ -173,7 +175,7 @@ def measured_on(folder: Path) -> dict[str, Any]:
 
     What is only shown again stays as it is.
     """
-    measured: list[dict[str, Any]] = json.loads((folder / _STATE).read_text())["measured"]
+    measured = _places(json.loads((folder / _STATE).read_text()))
     return measured[-1] | ({"earlier": measured[:-1]} if measured[1:] else {})
 
 
@@ -193,8 +195,14 @@ def _now() -> dict[str, Any]:
     return {"date": date.today().isoformat(), "machine": machine(device)}
 
 
+def _places(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All that a study was run on, the last one last; older runs have one alone, or none."""
+    measured = state.get("measured", [])
+    return [measured] if isinstance(measured, dict) else measured
+
+
 def _with(measured: list[Any], now: Any) -> list[Any]:
-    """All that a study was run on, each once."""
+    """The same, each once."""
     return [*(other for other in measured if other != now), now]
 
 

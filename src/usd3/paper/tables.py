@@ -205,7 +205,7 @@ def _source(results: Results) -> str:
     trained = "" if budget is None else f"; minutes of each training: {budget:g}"
     shown = [f"{count:,.0f}" for count in sorted({min(steps), max(steps)})] if steps else []
     trained += f", steps: {' to '.join(shown)}" if shown else ""
-    earlier = "".join(f"; some rows earlier: {_place(place)}" for place in results.get("earlier", ()))
+    earlier = "".join(f"; begun on {_place(place)}" for place in results.get("earlier", ()))
     return f"Ours: {results['about']}{trained}; {_place(results)}{earlier}."
 
 
