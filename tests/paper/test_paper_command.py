@@ -281,8 +281,9 @@ os.kill(os.getppid(), signal.SIGINT)
 time.sleep(100)
 """
     code = """
-import pathlib, subprocess, sys
+import pathlib, signal, subprocess, sys
 from usd3.commands import jobs
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 class Telling(subprocess.Popen):
     def wait(self, *options):
         pathlib.Path("waiting").touch()
