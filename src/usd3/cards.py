@@ -72,11 +72,10 @@ class Card:
         more = " --vqgan FOLDER" if self.config.source is not None else ""
         out = " --out tune.mid" if self.config.music else ""
         data = " ".join(["", *needed_options(self.config)])
-        begun = [
-            f"usd3 sample {self.folder} --prompt yours.mid --prefix {self.config.prefix}{trust}  # as it was trained"
-        ]
-        goes_on = self.config.music and self.config.given == "prefix"
-        sh = [f"usd3 sample {self.folder}{out}{more}{trust}", *(begun if goes_on else [])]
+        sh = [f"usd3 sample {self.folder}{out}{more}{trust}"]
+        if self.config.music and self.config.given == "prefix":
+            begun = f"--prompt yours.mid --prefix {self.config.prefix}{trust}"
+            sh.append(f"usd3 sample {self.folder} {begun}  # as it was trained")
         sh.append(f"usd3 evaluate {self.folder}{data}{trust}")
         python = [
             "import usd3",

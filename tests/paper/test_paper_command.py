@@ -24,6 +24,8 @@ from usd3.paper.study import Settings
 from usd3.ratios import SharedPrefixes, as_numbers
 
 PAPER = Path(__file__).parents[2] / "paper"
+TABLES = {table.name: table for table in Table.all(PAPER)}
+NAMES = list(TABLES)
 SCRIPT = """
 import json, sys
 out, tries = sys.argv[sys.argv.index("--out") + 1], sys.argv[sys.argv.index("--tries") + 1]
@@ -365,17 +367,15 @@ def test_methods_that_fail_are_missing_in_the_table_and_tried_again(paper, tmp_p
 
 # ---- the tables of the project --------------------------------------------------------------------------------------
 
-NAMES = Table.names(PAPER)
-
 
 def test_every_table_of_the_paper_is_there():
-    places = [Table.read(PAPER, name).place for name in NAMES]
+    places = [TABLES[name].place for name in NAMES]
     assert places == ["Figure 2", *(f"Table {number}" for number in range(1, 11))]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_and_its_study_fit_together(name, tmp_path):
-    table = Table.read(PAPER, name)
+    table = TABLES[name]
     study = Study.read(PAPER, table.study)
     data = str(tmp_path) if study.data else None
     text = " ".join(word for command in study.commands(PAPER, tmp_path, Settings(data, 1, None, 1)) for word in command)
@@ -392,7 +392,7 @@ def test_a_table_and_its_study_fit_together(name, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_published_tables_are_what_their_results_say(name):
     """Nothing is typed into a table by hand."""
-    table = Table.read(PAPER, name)
+    table = TABLES[name]
     file = PAPER / "studies" / table.study / "results.json"
     if not file.is_file():
         assert not (PAPER / name / "table.md").exists()
@@ -411,7 +411,7 @@ def test_rows_without_numbers_can_be_told_apart():
     results = json.loads((PAPER / "studies" / "corrector-discrete" / "results.json").read_text())
     for label in ("N = 2, Δn = 0.001, last 10", "N = 5, Δn = 0.002, last 20"):
         del results["rows"][label]
-    told = Table.read(PAPER, "corrector-discrete").as_markdown(results)
+    told = TABLES["corrector-discrete"].as_markdown(results)
     assert "Not measured: N = 2, Δn = 0.001, last 10; N = 5, Δn = 0.002, last 20.\n" in told
 
 
@@ -423,7 +423,7 @@ def test_what_a_ratio_is_made_of_is_told_too():
     found = _distances({"parroting": measured})
     for key, side in (("3g_hellinger_to_test", "to_test"), ("3g_hellinger_to_train", "to_train")):
         assert found[key] == {"mean": measured["3g Hellinger"][side], "std": measured["3g Hellinger"][f"{side}_std"]}
-    assert set(found) >= set(Table.read(PAPER, "parroting").columns) - set(METRICS)
+    assert set(found) >= set(TABLES["parroting"].columns) - set(METRICS)
     assert _distances({}) == {}
 
 
@@ -431,11 +431,11 @@ def test_columns_are_results_that_exist():
     known = {*METRICS, "parameters", "train_mib", "train_ms", "train_hours", "sample_hours", "sample_hours_corrected"}
     known |= {"alpha_bar", "alpha_bar_ts", "beta", "3g_hellinger_to_test", "3g_hellinger_to_train"}
     for name in NAMES:
-        assert set(Table.read(PAPER, name).columns) <= known
+        assert set(TABLES[name].columns) <= known
 
 
 def test_the_papers_numbers_are_ranked_as_printed():
-    table = Table.read(PAPER, "music-full")
+    table = TABLES["music-full"]
     lines = table.lines({"rows": {}, "references": {}})
     marks = {line.label: row[0] for line, row in zip(lines, table._marks(lines), strict=True) if row[0]}
     assert marks == {"usd3-ce-continuous": 1, "usd3-continuous": 2}  # 0.3734 and 0.3735

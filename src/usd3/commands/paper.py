@@ -83,11 +83,11 @@ def paper(options: PaperOptions) -> None:
 
 def _asked(folder: Path, name: str | None) -> list[Table]:
     """The table of that name, or all tables of the study of that name."""
-    names = Table.names(folder)
-    require(name is not None, "name", None, f"that of a table or figure: {', '.join(names)}")
-    tables = [Table.read(folder, each) for each in names]
+    tables = Table.all(folder)
+    names = ", ".join(table.name for table in tables)
+    require(name is not None, "name", None, f"that of a table or figure: {names}")
     found = [table for table in tables if table.name == name] or [table for table in tables if table.study == name]
-    require(bool(found), "name", name, f"one of {', '.join(names)}, or the study of some")
+    require(bool(found), "name", name, f"one of {names}, or the study of some")
     return found
 
 
@@ -131,7 +131,7 @@ def _paper_folder(named: str | None) -> Path:
 
 def _overview(folder: Path) -> str:
     """All tables, what is behind them, and whether there are results."""
-    tables = [Table.read(folder, name) for name in Table.names(folder)]
+    tables = Table.all(folder)
     lines = [["NAME", "IN THE PAPER", "ABOUT", "STUDY", "MINUTES EACH", "RESULTS"]]
     for table in tables:
         study, file = Study.read(folder, table.study), folder / "studies" / table.study / _RESULTS
@@ -164,8 +164,7 @@ def _as_text(tables: Sequence[Table], results: dict[str, Any]) -> str:
 
 def _filled(folder: Path, study: Study, results: dict[str, Any]) -> list[Table]:
     """All tables of a study that have numbers."""
-    tables = [Table.read(folder, name) for name in Table.names(folder)]
-    return [table for table in tables if table.study == study.name and table.has_numbers(results)]
+    return [table for table in Table.all(folder) if table.study == study.name and table.has_numbers(results)]
 
 
 def _write(table: Table, results: dict[str, Any], name: Path, pictures: Sequence[str]) -> list[str]:

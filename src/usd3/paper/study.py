@@ -202,7 +202,7 @@ def _places(state: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _with(measured: list[Any], now: Any) -> list[Any]:
-    """The same, each once."""
+    """Those places and the present one, which is the last; each once."""
     return [*(other for other in measured if other != now), now]
 
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from usd3._checks import require
 from usd3._tables import aligned, escaped, markdown, places, tabular
 
 __all__ = ["Table"]
@@ -58,24 +57,20 @@ class Table:
     published: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, paper: Path, name: str) -> "Table":
-        """From the folder of the tables."""
-        require(name in cls.names(paper), "name", name, f"one of {', '.join(cls.names(paper))}")
-        folder = paper / name
+    def all(cls, paper: Path) -> list["Table"]:
+        """Those of the folder of the tables, in the order of the paper."""
+        tables = [cls._of(file.parent) for file in paper.glob("*/table.yaml")]
+        return sorted(tables, key=lambda table: [int(p) if p.isdigit() else p for p in _parts(table.place)])
+
+    @classmethod
+    def _of(cls, folder: Path) -> "Table":
         values = yaml.safe_load((folder / "table.yaml").read_text())
         published: dict[str, dict[str, str]] = {}
         if (folder / "published.csv").is_file():
             with open(folder / "published.csv", newline="") as file:
                 for line in csv.DictReader(file):
                     published[line.pop("label")] = line
-        return cls(name, **values, published=published)
-
-    @staticmethod
-    def names(paper: Path) -> list[str]:
-        """Of all tables, in the order of the paper."""
-        files = paper.glob("*/table.yaml")
-        found = {file.parent.name: yaml.safe_load(file.read_text())["place"] for file in files}
-        return sorted(found, key=lambda name: [int(part) if part.isdigit() else part for part in _parts(found[name])])
+        return cls(folder.name, **values, published=published)
 
     def lines(self, results: Results) -> list[Line]:
         """Of each row ours and, below it, what the paper printed; then what shows the scale."""
