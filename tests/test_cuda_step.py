@@ -79,7 +79,6 @@ def test_a_graph_trains_as_plain_steps_do(net, bf16):
     assert not any(group["capturable"] for group in graph.optimizer.param_groups)
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch.compile's own
 def test_a_compiled_loss_can_be_captured():
     plain, graph = Run("never", bf16=True, compile=True), Run("always", bf16=True, compile=True)
     torch.testing.assert_close(graph(8), plain(8), rtol=1e-4, atol=1e-4)

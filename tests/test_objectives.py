@@ -332,7 +332,6 @@ def test_the_minimum_of_the_second_order_kl_is_not_the_right_model():
 
 @pytest.mark.parametrize("noise", [usd3.Uniform(K), usd3.Absorbing(K)], ids=["uniform", "absorbing"])
 @pytest.mark.parametrize("num_steps", [None, 10])
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # inside torch.compile
 def test_the_whole_loss_compiles_as_one_graph(noise, num_steps):
     d = usd3.Diffusion(noise, usd3.Cosine(), num_steps, validate=False)
     net = Transformer(K, dim=8, depth=1, heads=2, mlp=8)

@@ -63,6 +63,7 @@ def test_the_loss_does_not_wait_and_is_that_of_the_cpu(name):
         method.loss(net, x_0, given=given).loss.backward()
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch.compile's own
 @pytest.mark.parametrize("name", [*METHODS, "usd3-grid"])
 def test_the_loss_compiles_with_nothing_given(name):
     method, net = parts(name)

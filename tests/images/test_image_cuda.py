@@ -69,7 +69,8 @@ def test_a_vqgan_trains_in_graphs_as_without(codebook, precision, compile, image
     assert same.double().mean() > 0.98
 
 
-def test_a_classifier_trains_in_a_graph_as_without(images, tmp_path):
+def test_a_classifier_trains_in_a_graph_as_without(images, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     for graph in ("always", "never"):
         config = ClassifierConfig(steps=24, batch_size=32, cuda_graph=graph, log_every=1, width=8, warmup=2)
         train_classifier(config, tmp_path / graph, images, progress=False)
@@ -81,5 +82,5 @@ def test_a_classifier_trains_in_a_graph_as_without(images, tmp_path):
     for name in averages:  # a step more or less would show
         if "num_batches" in name:
             assert first[name] == second[name] == 24
-        else:  # convolutions on a GPU do not add in the same order each time
+        else:  # kernels may still be chosen anew
             assert (first[name] - second[name]).norm() < 0.1 * second[name].norm().clamp(min=0.3)

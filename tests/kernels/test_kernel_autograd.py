@@ -131,7 +131,6 @@ def test_only_the_loss_has_a_gradient(impl):
 
 @pytest.mark.parametrize("objective", ["usd3", usd3.Objective(vlb=0.5, ce=0.2, l2=0.3)], ids=str)
 @pytest.mark.parametrize("name", ["uniform", "per_element_zeros"])
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # inside torch.compile
 def test_a_compiled_loss_is_the_same(name, objective):
     """The whole of Diffusion.loss as one graph, with what comes before the logits and after the loss."""
     d, x_0, *_, table = case("chunked", name, dtype=torch.float32, validate=False)
