@@ -86,9 +86,9 @@ def test_a_study_goes_on_where_it_failed_and_its_table_shows_both_numbers(paper,
     assert tries == ["begins", "fails", "fails"]  # what was done is not done again
     printed = capsys.readouterr().out
     lines = [line.split() for line in printed.splitlines()]
-    assert ["Method", "A", "ours", "0.750*", "12346", "-"] in lines
+    assert ["Method", "A", "ours", "0.750*", "12,346", "-"] in lines
     assert ["paper", "0.70", "±", "0.01*", "-", "3*"] in lines
-    assert ["Method", "B", "ours", "0.250", "±", "0.010**", "12346", "-"] in lines
+    assert ["Method", "B", "ours", "0.250", "±", "0.010**", "12,346", "-"] in lines
     assert ["Method", "C", "paper", "0.60**", "-", "-"] in lines
     assert "A table (Table 7)" in printed
     assert "Look twice." in printed
@@ -103,7 +103,7 @@ def test_the_written_tables_say_the_same(paper):
     assert results["rows"]["a"]["loss"]["mean"] == 0.75
     assert set(results["machine"]) >= {"machine", "torch", "commit"}
     files = {ending: Path(f"runs/paper/small/table.{ending}").read_text() for ending in ("md", "csv", "tex")}
-    assert "| Method B | ours | **0.250 ± 0.010** | 12346 | - |" in files["md"]
+    assert "| Method B | ours | **0.250 ± 0.010** | 12,346 | - |" in files["md"]
     assert "|  | paper | 0.80 | - | **~4 h** |" in files["md"]
     rows = list(csv.DictReader(files["csv"].splitlines()))
     assert [(row["label"], row["source"]) for row in rows] == [
@@ -113,7 +113,7 @@ def test_the_written_tables_say_the_same(paper):
         ("b", "paper"),
         ("c", "paper"),
     ]
-    assert r"Method B & ours & \textbf{0.250 $\pm$ 0.010} & 12346 & - \\" in files["tex"]
+    assert r"Method B & ours & \textbf{0.250 $\pm$ 0.010} & 12,346 & - \\" in files["tex"]
 
 
 def test_a_table_tells_all_machines_and_versions_that_a_study_was_run_with(paper, monkeypatch, capsys):
@@ -429,7 +429,7 @@ def test_what_a_ratio_is_made_of_is_told_too():
 
 def test_columns_are_results_that_exist():
     known = {*METRICS, "parameters", "train_mib", "train_ms", "train_hours", "sample_hours", "sample_hours_corrected"}
-    known |= {"alpha_bar", "alpha_bar_ts", "beta", "3g_hellinger_to_test", "3g_hellinger_to_train"}
+    known |= {"steps", "alpha_bar", "alpha_bar_ts", "beta", "3g_hellinger_to_test", "3g_hellinger_to_train"}
     for name in NAMES:
         assert set(TABLES[name].columns) <= known
 

@@ -222,12 +222,12 @@ def _digits(value: float) -> str:
     if 0 < abs(value) < 1e-6:
         return f"{value:.0e}"
     decimals = 3 if abs(value) < 10 else 2 if abs(value) < 100 else 1 if abs(value) < 1000 else 0
-    return f"{value:.{decimals}f}"
+    return f"{value:,.{decimals}f}"
 
 
 def _seen(value: float, source: str) -> float:
     """What a cell shows: ours is rounded, the paper's is as printed."""
-    return float(_digits(value)) if source == OURS else value
+    return float(_digits(value).replace(",", "")) if source == OURS else value
 
 
 def _first_number(cell: str) -> float:
