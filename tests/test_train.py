@@ -212,6 +212,8 @@ def test_learning_rates():
     assert rates(10, 55, 100, decay="linear") == pytest.approx([1, 0.5, 0])
     assert rates(19, 20, 45, decay="halve", halve_every=20) == pytest.approx([1, 0.5, 0.25])
     assert rates(0, decay="constant", warmup=0) == [1]
+    assert rates(9, 24, decay="constant", warmup=50) == pytest.approx([0.4, 1])  # at most a quarter of the steps
+    assert rates(9, 24, decay="halve", warmup=50) == pytest.approx([0.2, 0.5])  # counted in steps, like the halving
 
 
 def test_learning_rates_follow_the_clock_where_it_is_ahead_of_the_steps():
@@ -221,6 +223,8 @@ def test_learning_rates_follow_the_clock_where_it_is_ahead_of_the_steps():
     assert config.learning_rate(39, 0.05) == pytest.approx(0.4 * 0.95)
     assert config.learning_rate(550, 0.1) == config.learning_rate(550)
     assert [config.learning_rate(300, spent) for spent in (1.0, 1.2)] == [0, 0]
+    halving = TrainingConfig(steps=1000, warmup=100, decay="halve")
+    assert halving.learning_rate(9, 0.5) == pytest.approx(0.1)
 
 
 def test_the_average_follows_the_ramp():

@@ -324,7 +324,8 @@ class TrainingConfig:
         lr: peak learning rate.
         betas: decay rates of the optimiser's averages.
         weight_decay: of the matrices; biases and offsets have none.
-        warmup: steps over which the learning rate rises from 0; at most a quarter of all steps, or of `minutes`.
+        warmup: steps over which the learning rate rises from 0; at most a quarter of all steps, or of `minutes`, but
+            with the decay "halve", which is counted in steps too, as many as it says.
         decay: after it: "constant", "cosine" or "linear" to 0 at the end, or "halve" every `halve_every` steps.
         halve_every: see `decay`.
         clip: largest norm of the gradient; null: no clipping.
@@ -414,8 +415,9 @@ class TrainingConfig:
 
     def learning_rate(self, step: int, spent: float = 0.0) -> float:
         """The learning rate at a step, as a part of the peak; `spent` is the part of `minutes` that is behind us."""
-        warmup = min(self.warmup, self.steps // 4)
-        rise = min(1.0, max((step + 1) / warmup, 4 * spent)) if warmup else 1.0
+        counted = self.decay == "halve"  # its steps do not depend on how long the run is
+        warmup = self.warmup if counted else min(self.warmup, self.steps // 4)
+        rise = min(1.0, max((step + 1) / warmup, 0.0 if counted else 4 * spent)) if warmup else 1.0
         done = max(max(0.0, step - warmup) / max(1, self.steps - warmup), spent)
         fall = {
             "constant": 1.0,
