@@ -139,6 +139,28 @@ def test_what_is_out_of_date_is_measured_again(done, monkeypatch, options, chang
     assert asked == {"training": [], "measuring": expected}
 
 
+def test_what_was_measured_before_an_interruption_is_kept(done, tmp_path, monkeypatch, capsys):
+    words = " ".join(f"{name}:{done[0] / 'out' / 'late'}" for name in ("first", "second"))
+    asked = []
+
+    def interrupted(title, todo, at_once):
+        asked.append([job.label for job in todo])
+        if title == "measuring":
+            assert main([*todo[0].arguments, "--device", "cpu"]) == 0
+            raise KeyboardInterrupt
+        return {}
+
+    monkeypatch.setattr(compare, "run_jobs", interrupted)
+    options = ["--out", str(tmp_path / "out"), "--evaluation.baselines", "false"]
+    assert main(command(done[0], *options, methods=words)) == 130
+    assert main(command(done[0], *options, methods=words)) == 130
+    assert asked == [[], ["first", "second"], [], ["second"]]
+    monkeypatch.setattr(compare, "run_jobs", lambda title, todo, at_once: {job.label: "not run" for job in todo})
+    capsys.readouterr()
+    assert main(command(done[0], *options, methods=words)) == 0
+    assert "second" in capsys.readouterr().out
+
+
 def test_a_failure_is_reported_and_a_trained_model_is_taken(done, tmp_path, capsys):
     folder, _ = done
     (tmp_path / "wrong.yaml").write_text("training: {lr: 1.0e+30, warmup: 0, clip: null}\n")

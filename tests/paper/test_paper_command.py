@@ -365,6 +365,43 @@ def test_methods_that_fail_are_missing_in_the_table_and_tried_again(paper, tmp_p
     assert len(tries) == 2
 
 
+def test_an_interrupted_study_shows_what_it_has(paper, capsys, monkeypatch):
+    small = STUDY.replace("{second.json: file}", "{first.json: file, second.json: file}")
+    (paper / "studies" / "small.yaml").write_text(small.replace("[first.json]", "[first.json, second.json]"))
+    whole = study.call
+    monkeypatch.setattr(study, "call", lambda words: 130 if "fails" in words else whole(words))
+    assert run(paper, "run", "table", "--data", "toy") == 130
+    said = capsys.readouterr()
+    assert ["Method", "A", "ours", "0.750*", "12,346", "-"] in [line.split() for line in said.out.splitlines()]
+    assert said.out.splitlines()[-1].startswith("results.json, table.md, table.csv, table.tex, first.json in ")
+    assert said.err.splitlines()[-1] == "usd3 paper: interrupted (the same command goes on)"
+    assert "second.json)" not in Path("runs/paper/small/table.md").read_text()  # no picture that is not there
+    assert run(paper, "publish", "table") == 1
+    assert "second.json: no such picture; `usd3 paper run table --data DATA` draws it" in capsys.readouterr().err
+    monkeypatch.setattr(study, "call", whole)
+    run(paper, "run", "table", "--data", "toy")
+    assert run(paper, "run", "table", "--data", "toy") == 0
+    assert "second.json)" in Path("runs/paper/small/table.md").read_text()
+
+
+def test_a_comparison_without_a_measured_method_has_no_table(paper, tmp_path, capsys, monkeypatch):
+    (paper / "studies" / "small.yaml").write_text(
+        "about: A.\nsteps: ['compare --out {out}/c']\nresults: {c: compare}\n"
+    )
+
+    def begun(words):
+        (tmp_path / "runs/paper/small/c").mkdir()
+        (tmp_path / "runs/paper/small/c/comparison.json").write_text('{"methods": {"a": "usd3"}}')
+        return 130
+
+    monkeypatch.setattr(study, "call", begun)
+    assert run(paper, "run", "table") == 130
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err.splitlines()[-1] == "usd3 paper: interrupted (the same command goes on)"
+    assert not Path("runs/paper/small/results.json").exists()
+
+
 # ---- the tables of the project --------------------------------------------------------------------------------------
 
 

@@ -234,13 +234,15 @@ def _measure(
     """Measure what was not measured so already; by label, why those that failed did. `keep` keeps the samples."""
     settings = replace(settings, baselines=False)  # they do not depend on the method, and are measured once
     todo = [entry for entry in entries if not _is_measured(entry, out, settings)]
-    failed = run_jobs("measuring", [_measuring(entry, out, options, settings, keep) for entry in todo], options.jobs)
-    for entry in todo:
-        if entry.label not in failed:
-            if keep:
-                os.replace(_new(entry, out).with_suffix(".npz"), _found(entry, out).with_suffix(".npz"))
-            os.replace(_new(entry, out), _found(entry, out))
-    return failed
+    jobs = [_measuring(entry, out, options, settings, keep) for entry in todo]
+    try:
+        return run_jobs("measuring", jobs, options.jobs)
+    finally:  # also where it was interrupted
+        for new, found in ((_new(entry, out), _found(entry, out)) for entry in todo):
+            if new.is_file():  # it is written last
+                if keep:
+                    os.replace(new.with_suffix(".npz"), found.with_suffix(".npz"))
+                os.replace(new, found)
 
 
 def _found(entry: Entry, out: Path) -> Path:

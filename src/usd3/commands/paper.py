@@ -26,7 +26,7 @@ class PaperOptions:
 
     `usd3 paper list` names them, `usd3 paper show NAME` prints one with the results that are kept in the folder paper/,
     or else with those of a run, `usd3 paper run NAME` measures it anew, into a folder of its own. The same command goes
-    on where it stopped.
+    on where it stopped; until then the table has the rows that are measured.
 
     Args:
         action: "list", "show", "run", or "publish", which takes what a run gave into the folder paper/.
@@ -92,32 +92,39 @@ def _asked(folder: Path, name: str | None) -> list[Table]:
 
 
 def _run(options: PaperOptions, asked: Sequence[Table], study: Study, folder: Path, root: Path) -> None:
-    """Measure what is not measured yet, and write the results and all tables of them; show those asked for."""
+    """Measure what is not measured yet, and write the results and all tables of them; show those asked for.
+
+    A run that fails or is interrupted does so with what it has until then.
+    """
     for option in ("data", "budget", "limit", "inception"):
         value = getattr(options, option)
         fits = value is None or study.uses(folder, option)
         require(fits, option, value, f"null for {options.name}, which has no use for it")
     data = study.whole_name(options.data)
     settings = Settings(data, options.budget, options.limit, options.jobs, options.inception)
-    failed = study.run(folder, root, settings)
     own = root / study.name
-    if failed is not None and not any((own / name).exists() for name in study.results):
-        raise failed
+    ended: BaseException | None
+    try:
+        ended = study.run(folder, root, settings)
+    except (ChildProcessError, KeyboardInterrupt) as error:
+        ended = error
     commands = [command for name in study.needs for command in done_in(root / name)]
     commands += study.commands(folder, root, settings)
     replaced = {str(root): "runs/paper", str(folder): "paper"}
     for given in filter(None, (data, options.inception)):
         replaced[os.path.abspath(given)] = Path(given).name
     results = collect(study, own, options.budget, commands, replaced)
+    if results is None:
+        raise ended or FileNotFoundError(f"{own}: expected results, but its commands wrote none")
     write_whole(own / _RESULTS, json.dumps(results, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
-    tables = _filled(folder, study, results)
-    written = [file for table in tables for file in _write(table, results, own / table.name, study.pictures)]
+    tables, pictures = _filled(folder, study, results), [name for name in study.pictures if (own / name).is_file()]
+    written = [file for table in tables for file in _write(table, results, own / table.name, pictures)]
     try:
         print(_as_text(asked, results))
     finally:
-        print(f"{', '.join([_RESULTS, *written, *study.pictures])} in {own}")
-    if failed is not None:
-        raise failed
+        print(f"{', '.join([_RESULTS, *written, *pictures])} in {own}")
+    if ended is not None:
+        raise ended
 
 
 def _paper_folder(named: str | None) -> Path:

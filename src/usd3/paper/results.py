@@ -19,18 +19,20 @@ Cells = dict[str, dict[str, float | None]]
 
 def collect(
     study: Study, folder: Path, budget: float | None, commands: Sequence[Sequence[str]], replaced: Mapping[str, str]
-) -> dict[str, Any]:
-    """The results of a study in its folder.
+) -> dict[str, Any] | None:
+    """The results of a study in its folder, as far as there are any; None where there are none yet.
 
     The study says by the name of a file or folder how it is read: "compare", "evaluate", "sweep", "cost" or "file". The
     keys of `replaced`, folders of this machine, are written as its values.
     """
     found: dict[str, Any] = {"rows": {}, "references": {}}
     for place, kind in study.results.items():
-        part = _READERS[kind](folder / place)
-        found["rows"] |= part.pop("rows")
+        part = _READERS[kind](folder / place) if (folder / place).exists() else {}
+        found["rows"] |= part.pop("rows", {})
         found["references"] |= part.pop("references", {})
         found |= part
+    if not found["rows"]:
+        return None
     return {
         "study": study.name,
         "budget_minutes": study.budget if budget is None else budget,
@@ -57,6 +59,8 @@ def _compare(folder: Path) -> dict[str, Any]:
     labels = json.loads((folder / "comparison.json").read_text())["methods"]
     files = {name: folder / name / "comparison.json" for name in labels}
     found = {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}  # or it failed
+    if not found:
+        return {}
     scale = folder / "references.json"
     references = read_references(json.loads(scale.read_text())) if scale.is_file() else []
     return {
