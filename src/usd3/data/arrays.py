@@ -97,7 +97,8 @@ def _checked(tokens: NDArray[Any], name: str, pad_value: int | None) -> NDArray[
     real = tokens if pad_value is None else tokens[tokens != pad_value]
     require(real.size > 0, name, f"nothing but {pad_value}", "some elements that are no padding")
     for value in (int(real.min()), int(real.max())):
-        require(0 <= value <= _LARGEST, f"token of {name}", value, "categories, integers 0, 1, ...")
+        padding = f" (where it is padding: --data.pad_value {value})" if value < 0 and pad_value is None else ""
+        require(0 <= value <= _LARGEST, f"token of {name}", value, f"categories, integers 0, 1, ...{padding}")
     return tokens
 
 
