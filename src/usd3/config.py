@@ -415,9 +415,10 @@ class TrainingConfig:
 
     def learning_rate(self, step: int, spent: float = 0.0) -> float:
         """The learning rate at a step, as a part of the peak; `spent` is the part of `minutes` that is behind us."""
-        counted = self.decay == "halve"  # its steps do not depend on how long the run is
-        warmup = self.warmup if counted else min(self.warmup, self.steps // 4)
-        rise = min(1.0, max((step + 1) / warmup, 0.0 if counted else 4 * spent)) if warmup else 1.0
+        warmup, hurried = min(self.warmup, self.steps // 4), 4 * spent
+        if self.decay == "halve":  # counted in steps, however long the run is
+            warmup, hurried = self.warmup, 0.0
+        rise = min(1.0, max((step + 1) / warmup, hurried)) if warmup else 1.0
         done = max(max(0.0, step - warmup) / max(1, self.steps - warmup), spent)
         fall = {
             "constant": 1.0,
