@@ -37,8 +37,9 @@ def seed_draws(seed: int, device: torch.device) -> None:
 
 def uniform(shape: Sequence[int], device: torch.device, generator: torch.Generator | None) -> Tensor:
     """Float64 uniforms on [0, 1)."""
-    where = device if generator is None else generator.device
-    return torch.rand(tuple(shape), dtype=torch.float64, device=where, generator=generator).to(device)
+    if generator is None:  # not even named: torch.compile knows torch.rand with a generator for fixed shapes alone
+        return torch.rand(tuple(shape), dtype=torch.float64, device=device)
+    return torch.rand(tuple(shape), dtype=torch.float64, device=generator.device, generator=generator).to(device)
 
 
 def invert_cdf(cdf: Tensor, u: Tensor) -> Tensor:

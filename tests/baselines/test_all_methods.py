@@ -49,6 +49,26 @@ def test_the_loss_falls_on_bach(name, tmp_path):
     assert after < 0.95 * before, before_and_after
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch.compile's own
+@pytest.mark.parametrize("name", METHODS)
+def test_the_compiled_loss_takes_batches_of_several_sizes(name, tmp_path):
+    recipe = recipe_of(name, tmp_path)
+    pipeline = pipeline_for(recipe, recipe.data.load())
+    model = pipeline.model.eval()  # without dropout, whose draws a graph makes in another way
+
+    def loss(x_0):
+        return pipeline.method.loss(model, x_0).loss
+
+    compiled = torch.compile(loss, backend="eager")
+    for batch in (6, 5):  # the second one makes the size a symbol
+        x_0 = torch.arange(8 * batch).reshape(batch, 8) % 5
+        values = []
+        for function in (loss, compiled):
+            torch.manual_seed(0)
+            values.append(function(x_0))
+        torch.testing.assert_close(*values)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_it_goes_all_the_way(name, tmp_path, capsys):
     recipe = recipe_of(name, tmp_path, steps=4, validate_every=2, given="prefix", prefix=3)
