@@ -89,6 +89,10 @@ def test_both_are_trained_measured_and_in_every_table(done):
     assert table["late"]["1g_hellinger_mean"] != table["usd3+discrete"]["1g_hellinger_mean"]
     for picture in ("metrics.png", "training.png"):
         assert (out / picture).stat().st_size > 10_000
+    with open(out / "training.csv") as file:
+        logged = list(csv.DictReader(file))
+    assert {row["label"] for row in logged if row["held_out_bits_per_element"]} == {"usd3+discrete", "late"}
+    assert max(int(row["step"]) for row in logged) == 8
 
 
 def test_an_interrupted_run_was_resumed(done):

@@ -22,9 +22,9 @@ from usd3.callbacks import Ema, StopOnSignal, StopOnTime, TrainingProgress
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, averaged_export, newest_whole, step_of
 from usd3.config import Recipe, TrainingConfig
 from usd3.data import Dataset
+from usd3.logs import run_logs
 from usd3.noise import Marginal
 from usd3.pictures import loss_plot
-from usd3.pictures.losses import run_logs
 from usd3.pipeline import Pipeline, PipelineConfig
 from usd3.train import SequenceData, Training
 

@@ -47,6 +47,7 @@ steps:
   - python {paper}/script.py fails --limit {limit} --quarter {quarter} --tries {out}/tries --out {out}/second.json
 results: {second.json: file}
 pictures: [first.json]
+files: [tries]
 """
 TABLE = """
 title: A table
@@ -191,7 +192,8 @@ def test_results_are_published_and_shown(paper, capsys):
     there = Path("runs/paper/small/table.md").read_text()
     assert "Not measured: Method C." in there
     assert (paper / "table" / "table.md").read_text() == there.replace("(first.json)", "(../studies/small/first.json)")
-    assert (paper / "studies" / "small" / "first.json").is_file()
+    for name in ("first.json", "tries"):
+        assert (paper / "studies" / "small" / name).read_text() == Path("runs/paper/small", name).read_text()
     capsys.readouterr()
     assert run(paper, "show", "table") == 0
     assert "0.250 ± 0.010**" in capsys.readouterr().out
@@ -377,7 +379,7 @@ def test_an_interrupted_study_shows_what_it_has(paper, capsys, monkeypatch):
     assert said.err.splitlines()[-1] == "usd3 paper: interrupted (the same command goes on)"
     assert "second.json)" not in Path("runs/paper/small/table.md").read_text()  # no picture that is not there
     assert run(paper, "publish", "table") == 1
-    assert "second.json: no such picture; `usd3 paper run table --data DATA` draws it" in capsys.readouterr().err
+    assert "second.json: no such file; `usd3 paper run table --data DATA` writes it" in capsys.readouterr().err
     monkeypatch.setattr(study, "call", whole)
     run(paper, "run", "table", "--data", "toy")
     assert run(paper, "run", "table", "--data", "toy") == 0

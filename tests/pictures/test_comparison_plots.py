@@ -5,9 +5,10 @@ import pytest
 from pixels import has, pixels
 
 from usd3.comparison import METRICS, Row
+from usd3.logs import held_out_curves
 from usd3.metrics.summary import Summary
 from usd3.pictures import metrics_plot, training_plot
-from usd3.pictures.comparison import BEST, LINES, OTHERS, SECOND, held_out_curves
+from usd3.pictures.comparison import BEST, LINES, OTHERS, SECOND
 
 
 def methods(count: int, label: str = "m") -> list[Row]:

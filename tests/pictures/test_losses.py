@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from pixels import has, pixels
 
+from usd3.logs import column, read_log
 from usd3.pictures import loss_plot
 from usd3.pictures._common import GENERATED
-from usd3.pictures.losses import VALIDATION, _smooth, column, read_log
+from usd3.pictures.losses import VALIDATION, _smooth
 
 HEADER = "epoch,step,train/loss,train/bits_per_element,val/bits_per_element\n"
 LOGS = {

@@ -40,6 +40,7 @@ from usd3.evaluation import (
 from usd3.experiment import default_prefix, pipeline_for
 from usd3.image_evaluation import RealImages
 from usd3.images import load_vqgan
+from usd3.logs import logs_as_csv
 from usd3.pictures import image_rows, metrics_plot, training_plot
 from usd3.pipeline import PipelineConfig
 
@@ -317,8 +318,10 @@ def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> N
     files = ["table.txt", "table.csv", "table.tex", "metrics.png"]
     if "compared_with" in about:
         files += _picture(entries, about["compared_with"]["vqgan"], out)
-    if training_plot({entry.label: entry.folder(out) for entry in entries}, out / "training.png"):
-        files.append("training.png")
+    runs = {entry.label: entry.folder(out) for entry in entries}
+    if training_plot(runs, out / "training.png"):
+        write_whole(out / "training.csv", logs_as_csv(runs))
+        files += ["training.png", "training.csv"]
     else:
         print("no training.png: no log has held-out bits; see training.validate_every", file=sys.stderr)
     print(f"{text}\n{', '.join(files)} in {out}")

@@ -182,13 +182,14 @@ def _write(table: Table, results: dict[str, Any], name: Path, pictures: Sequence
 
 
 def _publish(study: Study, folder: Path, root: Path, command: str) -> None:
-    """Take results and pictures of a study into the folder of the tables, and write all tables of it."""
+    """Take results, pictures and files of a study into the folder of the tables, and write all tables of it."""
     results = _results(root / study.name / _RESULTS, command)
-    for name in study.pictures:
+    files = [*study.pictures, *study.files]
+    for name in files:
         if not (root / study.name / name).is_file():
-            raise FileNotFoundError(f"{root / study.name / name}: no such picture; `{command}` draws it")
+            raise FileNotFoundError(f"{root / study.name / name}: no such file; `{command}` writes it")
     kept = folder / "studies" / study.name
-    for name in [_RESULTS, *study.pictures]:
+    for name in [_RESULTS, *files]:
         with written_whole(kept / Path(name).name) as temporary:
             shutil.copyfile(root / study.name / name, temporary)
     for table in _filled(folder, study, results):

@@ -55,7 +55,8 @@ class Study:
         data: by `expected`, in words, what the data are; by other words what {data} is where that word is given, or
             where a file or folder is given, whose {path} it names. {kind} is the word. Empty: it needs no data.
         needs: studies that are run before.
-        pictures: those of its files to publish with the results.
+        pictures: those of its files to publish with the results, and to show in its tables.
+        files: others of its files to publish.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Study:
     data: Mapping[str, str] = field(default_factory=dict)
     needs: Sequence[str] = ()
     pictures: Sequence[str] = ()
+    files: Sequence[str] = ()
 
     @classmethod
     def read(cls, paper: Path, name: str) -> "Study":

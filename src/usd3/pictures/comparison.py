@@ -10,15 +10,15 @@ import numpy as np
 
 from usd3._checks import require
 from usd3.comparison import IMAGE_METRICS, METRICS, Row, marks
+from usd3.logs import held_out_curves
 from usd3.metrics.summary import RATIOS
 from usd3.pictures._common import GENERATED, GIVEN, INK, SOFT_INK, new_figure, save, style
-from usd3.pictures.losses import Floats, column, read_log, run_logs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BEST", "OTHERS", "SECOND", "held_out_curves", "metrics_plot", "training_plot"]
+__all__ = ["BEST", "OTHERS", "SECOND", "metrics_plot", "training_plot"]
 
 _FAR = 1.7  # times the middle method: what is farther away is named, not drawn
 OTHERS, BEST, SECOND = "#9AA5B1", GENERATED, GIVEN
@@ -123,18 +123,3 @@ def training_plot(runs: Mapping[str, Path], path: Path | str) -> bool:
     figure.legend(loc="outside right upper", frameon=False, fontsize=9, labelcolor=INK)
     save(figure, path)
     return True
-
-
-def held_out_curves(runs: Mapping[str, Path]) -> tuple[str, dict[str, Floats]]:
-    """The unit of time, and for each run whose log has held-out bits (rows, 2), time and bits.
-
-    Time is in minutes, or in steps if one of the logs does not have the minutes.
-    """
-    logs = {label: read_log(run_logs(folder)) for label, folder in runs.items()}
-    by_step, by_minute = (
-        {label: curve for label, log in logs.items() if len(curve := column(log, "val/bits_per_element", against))}
-        for against in ("step", "minutes")
-    )
-    if all(len(by_minute.get(label, ())) == len(curve) for label, curve in by_step.items()):
-        return "minutes of training", by_minute
-    return "training steps", by_step

@@ -1,21 +1,16 @@
 """The loss of a training run."""
 
-import csv
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from usd3._checks import require
+from usd3.logs import Floats, column, read_log
 from usd3.pictures._common import GENERATED, INK, SOFT_INK, new_figure, save, style
 
-__all__ = ["column", "loss_plot", "read_log", "run_logs"]
-
-Floats: TypeAlias = npt.NDArray[np.float64]
+__all__ = ["loss_plot"]
 
 VALIDATION = "#D55E00"
 
@@ -48,29 +43,6 @@ def loss_plot(metrics_csv: Path | str | Sequence[Path | str], path: Path | str) 
     axes.set_ylabel("bits per element", color=SOFT_INK)
     axes.legend(frameon=False, labelcolor=INK, loc="upper right")
     save(figure, path)
-
-
-def run_logs(folder: Path) -> list[Path]:
-    """The logs of a run, in the order in which its parts were trained."""
-    return sorted(folder.glob("logs/version_*/metrics.csv"), key=lambda path: int(path.parent.name.split("_")[1]))
-
-
-def read_log(parts: Sequence[Path | str]) -> list[dict[str, str]]:
-    """The rows of all parts; those of a later part replace the ones at or after its first step."""
-    log: list[dict[str, str]] = []
-    for part in parts:
-        with open(part, newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row.get("step")]
-        first = min((float(row["step"]) for row in rows), default=math.inf)
-        log = [row for row in log if float(row["step"]) < first] + rows
-    return log
-
-
-def column(log: list[dict[str, str]], name: str, against: str = "step") -> Floats:
-    """(rows, 2): the steps, or the numbers of another column, and the finite values of a column."""
-    pairs = [(float(row[against]), float(row[name])) for row in log if row.get(name) and row.get(against)]
-    table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-    return table[np.isfinite(table).all(1)]
 
 
 def _smooth(values: Floats) -> Floats:

@@ -1,0 +1,70 @@
+"""What training logged: the CSV files that Lightning's CSVLogger writes into the folder of a run."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Floats", "column", "held_out_curves", "logs_as_csv", "read_log", "run_logs"]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+_TRAIN, _HELD_OUT = "train/bits_per_element", "val/bits_per_element"
+
+
+def run_logs(folder: Path) -> list[Path]:
+    """The logs of a run, in the order in which its parts were trained."""
+    return sorted(folder.glob("logs/version_*/metrics.csv"), key=lambda path: int(path.parent.name.split("_")[1]))
+
+
+def read_log(parts: Sequence[Path | str]) -> list[dict[str, str]]:
+    """The rows of all parts; those of a later part replace the ones at or after its first step."""
+    log: list[dict[str, str]] = []
+    for part in parts:
+        with open(part, newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row.get("step")]
+        first = min((float(row["step"]) for row in rows), default=math.inf)
+        log = [row for row in log if float(row["step"]) < first] + rows
+    return log
+
+
+def column(log: list[dict[str, str]], name: str, against: str = "step") -> Floats:
+    """(rows, 2): the steps, or the numbers of another column, and the finite values of a column."""
+    pairs = [(float(row[against]), float(row[name])) for row in log if row.get(name) and row.get(against)]
+    table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    return table[np.isfinite(table).all(1)]
+
+
+def held_out_curves(runs: Mapping[str, Path]) -> tuple[str, dict[str, Floats]]:
+    """The unit of time, and for each run whose log has held-out bits (rows, 2), time and bits.
+
+    Time is in minutes, or in steps if one of the logs does not have the minutes.
+    """
+    logs = {label: read_log(run_logs(folder)) for label, folder in runs.items()}
+    by_step, by_minute = (
+        {label: curve for label, log in logs.items() if len(curve := column(log, _HELD_OUT, against))}
+        for against in ("step", "minutes")
+    )
+    if all(len(by_minute.get(label, ())) == len(curve) for label, curve in by_step.items()):
+        return "minutes of training", by_minute
+    return "training steps", by_step
+
+
+def logs_as_csv(runs: Mapping[str, Path]) -> str:
+    """What `held_out_curves` has and more: a line for each step that was logged, with bits of training and held-out."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["label", "step", "minutes", "train_bits_per_element", "held_out_bits_per_element"])
+    for label, folder in runs.items():
+        for row in read_log(run_logs(folder)):
+            minutes, *bits = (
+                f"{float(row[name]):.6g}" if row.get(name) else "" for name in ("minutes", _TRAIN, _HELD_OUT)
+            )
+            if any(bits):
+                table.writerow([label, row["step"], minutes, *bits])
+    return text.getvalue()
