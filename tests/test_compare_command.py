@@ -15,8 +15,8 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import yaml
-from runs import tiny_recipe
 
+from runs import tiny_recipe
 from usd3.baselines import METHODS
 from usd3.cli import main
 from usd3.commands import compare, jobs
@@ -192,6 +192,7 @@ def test_a_failure_is_reported_and_a_trained_model_is_taken(done, tmp_path, caps
         ("..:usd3", [], "methods = ..: expected a name that begins"),
         ("", [], "methods = : expected recipes"),
         ("nope", [], "methods = nope: expected words with spaces between them"),
+        ("usd3+discret", [], "vqcifar10 (is discrete meant?)"),
         ("usd3 other.yaml", [], "data.seed of other = 3: expected 0, as usd3 has"),
         ("usd3 given.yaml", [], "prefix of given = 5: expected 2, as usd3 has"),
         ("table.txt:usd3", [], "methods = table.txt: expected a name that begins"),

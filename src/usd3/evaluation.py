@@ -13,6 +13,7 @@ from torch import Tensor
 
 from usd3._checks import as_count, as_number, require
 from usd3._random import seed_of
+from usd3._tables import aligned
 from usd3.conditioning import prefix_given
 from usd3.config import DataConfig
 from usd3.data import Dataset
@@ -41,7 +42,12 @@ __all__ = [
 ]
 
 _LARGEST_N = 3  # of the n-grams
-_OF_RATIOS = ("to_test", "to_train", "literal", "swapped")
+_OF_RATIOS = {
+    "to_test": "a, to the held-out object",
+    "to_train": "b, to the training objects",
+    "literal": "a / (b (a + b))",
+    "swapped": "b / (a (a + b))",
+}
 _FEW = 10  # objects; a ratio of fewer is in the results, but not shown
 
 
@@ -189,17 +195,22 @@ class Evaluation:
         objects = next(iter(self.parroting.values()))["objects"] if self.parroting else 0
         if self.ratio_objects:
             lines = ["", f"train-to-test ratio, on {objects} objects of {self.settings['ratios']}:"]
-            lines += [format_table(_part(self.rows, RATIOS), RATIOS), "", "distances and ratios of the model:"]
+            lines += [format_table(_part(self.rows, RATIOS), RATIOS), "", "of the model:"]
         elif objects >= _FEW:
             lines = ["", f"train-to-test ratio, on the {objects} objects whose prefix is in the training data:"]
         elif objects:
             return ["", f"{objects} prefixes occur in the training data: too few for a train-to-test ratio"]
         else:
             return []
-        for name, values in self.parroting.items():
-            cells = {key: Summary(values[key], values[f"{key}_std"]) for key in _OF_RATIOS}
-            lines.append(f"  {name}: {', '.join(f'{key} {format_cell(cell)}' for key, cell in cells.items())}")
-        return lines
+        cells = [
+            [name, *(format_cell(Summary(values[key], values[f"{key}_std"])) for key in _OF_RATIOS)]
+            for name, values in self.parroting.items()
+        ]
+        lines += aligned([["distance", *_OF_RATIOS.values()], *cells])
+        return [
+            *lines,
+            "the third column is the paper's ratio: it grows with copying and with quality; look at a and b",
+        ]
 
 
 def _part(rows: Mapping[str, dict[str, Summary]], columns: Mapping[str, str]) -> dict[str, dict[str, Summary]]:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from runs import tiny_recipe
 
+from runs import tiny_recipe
 from usd3.cli import main
 from usd3.commands.paper import published_pictures
 from usd3.comparison import METRICS
@@ -166,8 +166,10 @@ def test_a_study_stands_for_all_its_tables(paper, capsys):
     assert run(paper, "publish", "small") == 0
     assert (paper / "other" / "table.md").is_file()
     capsys.readouterr()
-    assert run(paper, "show", "tiny") == 1
-    assert "name = tiny: expected one of table, other, or the study of some" in capsys.readouterr().err
+    assert run(paper, "show", "tabel") == 1
+    assert (
+        "name = tabel: expected one of table, other, or the study of some (is table meant?)" in capsys.readouterr().err
+    )
 
 
 def test_results_are_published_and_shown(paper, capsys):

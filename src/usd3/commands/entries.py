@@ -12,6 +12,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from usd3._checks import require
+from usd3._messages import near
 from usd3.baselines import METHODS
 from usd3.config import Recipe
 from usd3.models import find_model
@@ -54,8 +55,12 @@ def read_entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], R
         return Entry(name or trained.name, source, None, trained)
     parts = [source] if Path(source).is_file() else source.split("+")
     expected = "words with spaces between them, each a recipe, recipes joined by +, or the folder of a trained model"
-    known = all(part in list_recipes() or Path(part).is_file() for part in parts)
-    require(known, "methods", source, f"{expected}; recipes are YAML files or {', '.join(list_recipes())}")
+    recipes = list_recipes()
+    unknown = [part for part in parts if part not in recipes and not Path(part).is_file()]
+    told = (
+        f"{expected}; recipes are YAML files or {', '.join(recipes)}{''.join(near(part, recipes) for part in unknown)}"
+    )
+    require(not unknown, "methods", source, told)
     with about_method(name or source):
         recipe = read([*base, *parts]).recipe
     if recipe.data.path is not None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import usd3
 from usd3._checks import as_count, as_number, require
 from usd3._files import write_whole, written_whole
+from usd3._messages import near
 from usd3._tables import aligned
 from usd3.paper import Study, Table, collect
 from usd3.paper.study import Settings, done_in
@@ -87,7 +88,8 @@ def _asked(folder: Path, name: str | None) -> list[Table]:
     names = ", ".join(table.name for table in tables)
     require(name is not None, "name", None, f"that of a table or figure: {names}")
     found = [table for table in tables if table.name == name] or [table for table in tables if table.study == name]
-    require(bool(found), "name", name, f"one of {names}, or the study of some")
+    known = [word for table in tables for word in (table.name, table.study)]
+    require(bool(found), "name", name, f"one of {names}, or the study of some{near(str(name), known)}")
     return found
 
 

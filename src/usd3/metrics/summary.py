@@ -50,8 +50,8 @@ def format_table(rows: Mapping[str, Mapping[str, Summary]], columns: Mapping[str
 
 
 def format_cell(summary: Summary | None) -> str:
-    """ "mean ± std", "mean" where there is no std, and "-" where there is nothing."""
-    if summary is None:
+    """ "mean ± std", "mean" where there is no std, and "-" where there is nothing or no number."""
+    if summary is None or math.isnan(summary.mean):
         return "-"
     if summary.std == 0 or math.isnan(summary.std):
         return f"{summary.mean:.3f}"
