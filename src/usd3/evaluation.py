@@ -207,10 +207,8 @@ class Evaluation:
             for name, values in self.parroting.items()
         ]
         lines += aligned([["distance", *_OF_RATIOS.values()], *cells])
-        return [
-            *lines,
-            "the third column is the paper's ratio: it grows with copying and with quality; look at a and b",
-        ]
+        note = f"{_OF_RATIOS['literal']} is the paper's ratio: it grows with copying and with quality; look at a and b"
+        return [*lines, note]
 
 
 def _part(rows: Mapping[str, dict[str, Summary]], columns: Mapping[str, str]) -> dict[str, dict[str, Summary]]:

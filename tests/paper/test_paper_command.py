@@ -167,9 +167,8 @@ def test_a_study_stands_for_all_its_tables(paper, capsys):
     assert (paper / "other" / "table.md").is_file()
     capsys.readouterr()
     assert run(paper, "show", "tabel") == 1
-    assert (
-        "name = tabel: expected one of table, other, or the study of some (is table meant?)" in capsys.readouterr().err
-    )
+    expected = "name = tabel: expected one of table, other, or the study of some (is table meant?)"
+    assert expected in capsys.readouterr().err
 
 
 def test_results_are_published_and_shown(paper, capsys):

@@ -57,10 +57,8 @@ def read_entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], R
     expected = "words with spaces between them, each a recipe, recipes joined by +, or the folder of a trained model"
     recipes = list_recipes()
     unknown = [part for part in parts if part not in recipes and not Path(part).is_file()]
-    told = (
-        f"{expected}; recipes are YAML files or {', '.join(recipes)}{''.join(near(part, recipes) for part in unknown)}"
-    )
-    require(not unknown, "methods", source, told)
+    hints = "".join(near(part, recipes) for part in unknown)
+    require(not unknown, "methods", source, f"{expected}; recipes are YAML files or {', '.join(recipes)}{hints}")
     with about_method(name or source):
         recipe = read([*base, *parts]).recipe
     if recipe.data.path is not None:
