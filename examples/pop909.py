@@ -14,6 +14,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import symusic
@@ -27,8 +28,12 @@ def melody(folder: Path) -> tuple[np.ndarray, int] | None:
     bars = np.flatnonzero(first)
     if len(bars) < 2 or Counter(np.diff(bars).tolist()).most_common(1)[0][0] != 4:
         return None
-    score = symusic.Score.from_midi((folder / f"{folder.name}.mid").read_bytes()).to("second")
-    notes = next(track for track in score.tracks if track.name == "MELODY").notes.numpy()
+    file = folder / f"{folder.name}.mid"
+    score: Any = symusic.Score.from_midi(file.read_bytes())
+    track = next((track for track in score.to("second").tracks if track.name == "MELODY"), None)
+    if track is None:
+        raise ValueError(f"{file}: expected a track MELODY")
+    notes = track.notes.numpy()
     before, after = np.arange(-64, 0), np.arange(1, 65)  # beats go on at both ends
     times = np.r_[beats[0] + before * (beats[1] - beats[0]), beats, beats[-1] + after * (beats[-1] - beats[-2])]
     at = [
@@ -61,7 +66,7 @@ def parrot(song: tuple[np.ndarray, int], heads: Counter[bytes], known: set[bytes
     return None
 
 
-def convert(folder: Path, held_out: float, most: int, most_parrot: int, seed: int) -> dict[str, np.ndarray]:
+def convert(folder: Path, held_out: float, most: int, most_parrot: int, seed: int) -> dict[str, Any]:
     """All arrays; `most` and `most_parrot` windows for training and for the ratios, where there are more."""
     read = {int(path.name): melody(path) for path in sorted(folder.glob("[0-9][0-9][0-9]"))}
     songs = {number: song for number, song in read.items() if song is not None}
@@ -82,7 +87,7 @@ def convert(folder: Path, held_out: float, most: int, most_parrot: int, seed: in
     known = {window.tobytes() for _, window in parts["train"]}
     repeated = ((number, parrot(songs[number], heads, known)) for number in order[count:])
     parts["parrot"] = [(number, window) for number, window in repeated if window is not None][:most_parrot]
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, part in parts.items():
         arrays[name] = np.array([window for _, window in part], np.uint8).reshape(-1, LENGTH)
         arrays[f"{name}_song"] = np.array([number for number, _ in part], np.int16)
