@@ -264,6 +264,23 @@ def test_an_interruption_ends_the_jobs(tmp_path, monkeypatch):
     assert not (tmp_path / "c.log").exists()
 
 
+def test_a_line_now_and_then_says_how_long_it_takes(tmp_path, monkeypatch, capsys):
+    """By what each job wrote last; one that goes on with an old log has nothing to say at first."""
+    real, lines = subprocess.Popen, {"a": "training 2/9  step 2  0:03 elapsed, 1:23 left", "b": "reading"}
+
+    def short(arguments, **options):
+        return real([sys.executable, "-c", f"print({lines[arguments[-1]]!r}); import time; time.sleep(0.6)"], **options)
+
+    monkeypatch.setattr(jobs.subprocess, "Popen", short)
+    monkeypatch.setattr(jobs, "_SECONDS_BETWEEN_LINES", 0.4)
+    (tmp_path / "b.log").write_text("$ usd3 b\ntraining 8/9  0:08 elapsed, 7:07 left\n")
+    assert jobs.run_jobs("training", [jobs.Job(name, [name], tmp_path / f"{name}.log") for name in "ab"], 2) == {}
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "training 0/2  a, b"
+    assert "training 0/2  a (1:23 left), b" in said
+    assert said[-1] == "training 2/2"
+
+
 def test_finished_is_by_steps_or_by_minutes(tmp_path):
     recipe = tiny_recipe(tmp_path, steps=10, minutes=3.0)
     for steps, minutes, expected in ((10, 1.0, True), (9, 3.0, True), (9, 2.9, False), (9, None, False)):

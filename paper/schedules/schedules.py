@@ -11,13 +11,14 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 import usd3
 from usd3._files import write_whole
+from usd3.pictures._common import INK, SOFT_INK, new_figure, save, style
+from usd3.pictures.comparison import LINES
 
 Array = NDArray[np.float64]
 Formula = Callable[[Array], Array]
@@ -62,15 +63,18 @@ def differences(name: str) -> dict[str, dict[str, float]]:
 def picture(path: Path) -> None:
     """alpha-bar and beta against time."""
     time = torch.linspace(0, 1, 400, dtype=torch.float64)[1:-1]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    for name, (schedule, _, _) in SCHEDULES.items():
-        left.plot(time, schedule.alpha_bar(time), label=name)
-        right.plot(time, schedule.beta(time), label=name)
-    left.set(xlabel="t", ylabel="ᾱ(t), what is left of the data")
-    right.set(xlabel="t", ylabel="β(t), the rate of the noise", yscale="log")
-    left.legend()
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    figure = new_figure(9, 3.4)
+    left, right = figure.subplots(1, 2)
+    for (name, (schedule, _, _)), colour in zip(SCHEDULES.items(), LINES):
+        left.plot(time, schedule.alpha_bar(time), label=name, color=colour, linewidth=1.8)
+        right.plot(time, schedule.beta(time), label=name, color=colour, linewidth=1.8)
+    right.set_yscale("log")
+    for axes, told in ((left, "ᾱ(t), what is left of the data"), (right, "β(t), the rate of the noise")):
+        style(axes)
+        axes.set_xlabel("t", color=SOFT_INK)
+        axes.set_ylabel(told, color=SOFT_INK)
+    left.legend(frameon=False, labelcolor=INK)
+    save(figure, path)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Commands of our own in processes of their own, some side by side."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -17,6 +18,9 @@ import torch
 
 __all__ = ["Job", "call", "run_jobs"]
 
+_SECONDS_BETWEEN_LINES = 30.0
+_TAIL = 4096  # bytes of a log in which its last lines are
+
 
 @dataclass(frozen=True)
 class Job:
@@ -30,9 +34,10 @@ class Job:
 def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
     """Run all, `at_once` side by side. By label, why those that failed did; the others go on.
 
-    An interruption is passed on to the jobs that run, once, and waited for: a training then saves its step.
+    While nothing begins or ends, a line now and then says how long those that run will take, by their own logs. An
+    interruption is passed on to the jobs that run, once, and waited for: a training then saves its step.
     """
-    waiting, failed = list(jobs), dict[str, str]()
+    waiting, failed, told = list(jobs), dict[str, str](), time.monotonic()
     running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}  # by their place, 0..at_once - 1
     with _terminated_as_interrupted():
         try:
@@ -46,9 +51,12 @@ def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
                     if process.returncode:
                         failed[job.label] = f"{_reason(process.returncode, job.log)} ({job.log})"
                         _say(f"{title} {job.label} failed: {failed[job.label]}")
-                if started or ended:
+                late = bool(running) and time.monotonic() - told > _SECONDS_BETWEEN_LINES
+                if started or ended or late:
+                    told = time.monotonic()
+                    names = [job.label + (_time_left(job.log) if late else "") for job, _ in running.values()]
                     done = len(jobs) - len(waiting) - len(running)
-                    _say(f"{title} {done}/{len(jobs)}  {', '.join(job.label for job, _ in running.values())}".rstrip())
+                    _say(f"{title} {done}/{len(jobs)}  {', '.join(names)}".rstrip())
                 time.sleep(0.05)
         except BaseException:
             _end([process for _, process in running.values()])
@@ -132,6 +140,15 @@ def _reason(status: int, log: Path) -> str:
 def _last_line(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "it printed nothing"
+
+
+def _time_left(log: Path) -> str:
+    """What its progress says last, " (1:23 left)"; nothing where it shows none yet, be it of an older job in the log."""
+    with open(log, "rb") as file:
+        file.seek(max(0, os.path.getsize(log) - _TAIL))
+        said = file.read().decode(errors="replace").rpartition("\n$ usd3 ")[2]
+    found = re.findall(r", (\d+:\d\d) left$", said, re.MULTILINE)
+    return f" ({found[-1]} left)" if found else ""
 
 
 def _say(line: str) -> None:

@@ -104,7 +104,7 @@ def new_figure(width: float, height: float) -> "Figure":
 def style(axes: "Axes", grid: bool = True) -> None:
     """No frame, no ticks, soft labels, and thin lines behind the drawing."""
     axes.spines[:].set_visible(False)
-    axes.tick_params(length=0, labelsize=8, labelcolor=SOFT_INK)
+    axes.tick_params(which="both", length=0, labelsize=8, labelcolor=SOFT_INK)
     axes.set_axisbelow(True)
     if grid:
         axes.grid(True, color=LINE, linewidth=0.8)
