@@ -143,7 +143,7 @@ def _last_line(log: Path) -> str:
 
 
 def _time_left(log: Path) -> str:
-    """What its progress says last, " (1:23 left)"; nothing where it shows none yet, be it of an older job in the log."""
+    """What its progress says last, as in " (1:23 left)"; lines of older jobs in the same log do not count."""
     with open(log, "rb") as file:
         file.seek(max(0, os.path.getsize(log) - _TAIL))
         said = file.read().decode(errors="replace").rpartition("\n$ usd3 ")[2]
