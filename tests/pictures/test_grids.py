@@ -3,7 +3,7 @@ import pytest
 from pixels import has, pixels
 
 from usd3.pictures import token_grid
-from usd3.pictures._common import INK, UNKNOWN
+from usd3.pictures._common import INK, LINE, UNKNOWN
 from usd3.pictures.grids import category_colours
 
 
@@ -19,6 +19,17 @@ def test_token_grid(classes, mask, tmp_path):
     assert has(picture, UNKNOWN) == (mask is not None)
     token_grid(rows[::-1], tmp_path / "other.png", classes, **options)
     assert not np.array_equal(pixels(tmp_path / "other.png"), picture)
+
+
+def test_padding_is_shaded_and_no_category(tmp_path):
+    rows, pad = np.tile(np.arange(8), (2, 1)), np.arange(8) > 5
+    token_grid(rows, tmp_path / "all.png", 8)
+    token_grid(rows, tmp_path / "padded.png", 8, given=pad, pad=pad)
+    token_grid(np.where(pad, 0, rows), tmp_path / "other.png", 8, pad=pad)
+    drawn, padded = pixels(tmp_path / "all.png"), pixels(tmp_path / "padded.png")
+    assert has(padded, LINE)
+    assert not has(drawn, LINE)
+    assert np.array_equal(padded, pixels(tmp_path / "other.png"))  # nothing is underlined
 
 
 @pytest.mark.parametrize(("classes", "mask"), [(8, None), (9, 8), (9, 0), (3, 1)])

@@ -201,9 +201,7 @@ def _write(
         if config.music:
             piano_roll(flat[first], picture, titles, given, shown_pad)
         else:
-            K = config.num_classes
-            shown = flat[first] if shown_pad is None else flat[first].masked_fill(shown_pad, K)  # grey
-            token_grid(shown, picture, K + (shown_pad is not None), given, titles, None if shown_pad is None else K)
+            token_grid(flat[first], picture, config.num_classes, given, titles, pad=shown_pad)
     if frames and kind in ("", ".gif"):
         mask = pipeline.diffusion.noise.mask
         classes = None if config.music else pipeline.diffusion.noise.num_classes

@@ -9,6 +9,7 @@ import numpy as np
 from usd3._checks import as_count
 from usd3.pictures._common import (
     INK,
+    LINE,
     SOFT_INK,
     UNKNOWN,
     Pixels,
@@ -41,6 +42,7 @@ def token_grid(
     given: Any = None,
     titles: Sequence[str] | None = None,
     mask: int | None = None,
+    pad: Any = None,
 ) -> None:
     """Draw sequences as rows of coloured cells, one colour for each category.
 
@@ -51,16 +53,19 @@ def token_grid(
         given: Booleans that broadcast to (N, L): given elements are underlined.
         titles: One for each row.
         mask: A category drawn in grey: not known yet.
+        pad: Booleans that broadcast to (N, L): elements left out and shaded, whatever their category.
     """
     classes = as_count(num_classes, "num_classes", 2)
     x = as_tokens(rows, "rows", classes, MOST_ROWS)
-    known, titles = as_mask(given, x.shape, "given"), as_titles(titles, len(x))
+    hidden, titles = as_mask(pad, x.shape, "pad"), as_titles(titles, len(x))
+    known = as_mask(given, x.shape, "given") & ~hidden
     colours = category_colours(classes, mask)
     figure = new_figure(9, 0.75 + 0.34 * len(x))
     axes = figure.subplots()
     style(axes, grid=False)
     for i, row in enumerate(x):
-        axes.imshow(colours[row][None], extent=(0, len(row), i + 0.36, i - 0.36), interpolation="nearest")
+        cells = np.where(hidden[i, :, None], np.array(rgb(LINE), np.uint8), colours[row])
+        axes.imshow(cells[None], extent=(0, len(row), i + 0.36, i - 0.36), interpolation="nearest")
         for start, length in runs(known[i : i + 1]):
             if known[i, start]:
                 axes.plot([start, start + length], [i + 0.43] * 2, color=INK, linewidth=1.5, solid_capstyle="butt")
@@ -68,7 +73,7 @@ def token_grid(
     axes.set_yticks(range(len(x)), titles or [str(i + 1) for i in range(len(x))])
     axes.set_xlabel("element", color=SOFT_INK, fontsize=9)
     _add_key(figure, axes, colours)
-    legend(figure, UNDERLINED if known.any() else {})
+    legend(figure, (UNDERLINED if known.any() else {}) | ({"padding": LINE} if hidden.any() else {}))
     save(figure, path)
 
 
