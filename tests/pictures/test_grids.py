@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from pixels import has, pixels
 
-from usd3.pictures import token_grid
+from usd3.pictures import token_grid, token_maps
 from usd3.pictures._common import INK, LINE, UNKNOWN
 from usd3.pictures.grids import category_colours
 
@@ -49,3 +49,30 @@ def test_bad_values(classes, mask, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         token_grid(np.full((2, 4), 60), tmp_path / "grid.png", classes, mask=mask)
     assert not list(tmp_path.iterdir())
+
+
+def test_maps_of_objects_of_two_dimensions(tmp_path):
+    x = np.random.default_rng(3).integers(0, 7, (5, 4, 6))
+    given, pad = np.arange(6) < 2, np.arange(6) > 4
+    pictures = {}
+    for name, options in {
+        "plain": {},
+        "given": {"given": given},
+        "pad": {"pad": pad},
+        "both": {"given": pad, "pad": pad},
+    }.items():
+        token_maps(x, tmp_path / f"{name}.png", 7, titles=list("abcde"), **options)
+        pictures[name] = pixels(tmp_path / f"{name}.png")
+    assert has(pictures["pad"], LINE)
+    assert not has(pictures["given"], LINE)
+    assert np.sum(np.all(pictures["given"] == [31, 41, 51], -1)) > np.sum(np.all(pictures["plain"] == [31, 41, 51], -1))
+    np.testing.assert_array_equal(pictures["both"], pictures["pad"])
+    token_maps(np.where(pad, 0, x), tmp_path / "other.png", 7, titles=list("abcde"), pad=pad)
+    np.testing.assert_array_equal(pixels(tmp_path / "other.png"), pictures["pad"])
+    for objects, message in (
+        (x[0], r"objects.shape = \(4, 6\): expected \(N, H, W\)"),
+        (x + 7, "expected categories 0..6"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            token_maps(objects, tmp_path / "bad.png", 7)
+    assert not (tmp_path / "bad.png").exists()

@@ -17,7 +17,7 @@ from usd3.data import write_midi
 from usd3.data.image_tokens import about_tokens
 from usd3.data.midi import require_symusic
 from usd3.models import results_folder
-from usd3.pictures import animate_denoising, piano_roll, token_grid
+from usd3.pictures import animate_denoising, piano_roll, token_grid, token_maps
 from usd3.pipeline import Pipeline
 from usd3.progress import counted
 from usd3.samplers import Corrector, Step
@@ -26,6 +26,7 @@ __all__ = ["CorrectorOptions", "SampleOptions", "sample"]
 
 _USUAL = 4  # samples, where nothing says how many
 _MOST_STRIPS = 8  # rows of a picture
+_LONGEST = 8  # sides of a map; what is longer is drawn as a row
 _MOST_FRAMES = 60
 _MOST_ANIMATED = 4
 _MOST_ANIMATED_IMAGES = 16
@@ -200,6 +201,9 @@ def _write(
         titles = None if prompt.names is None else prompt.names[first]
         if config.music:
             piano_roll(flat[first], picture, titles, given, shown_pad)
+        elif len(config.shape) == 2 and max(config.shape) <= _LONGEST * min(config.shape):
+            masks = [None if mask is None else mask.reshape(-1, *config.shape) for mask in (given, shown_pad)]
+            token_maps(x[first], picture, config.num_classes, masks[0], titles, masks[1])
         else:
             token_grid(flat[first], picture, config.num_classes, given, titles, pad=shown_pad)
     if frames and kind in ("", ".gif"):

@@ -6,7 +6,7 @@ appears whole or not at all.
 
 from usd3.pictures.animation import animate_denoising
 from usd3.pictures.comparison import metrics_plot, training_plot
-from usd3.pictures.grids import token_grid
+from usd3.pictures.grids import token_grid, token_maps
 from usd3.pictures.image_animation import animate_images
 from usd3.pictures.images import image_grid, image_rows, inpainting_grid, neighbour_grid, reconstruction_grid, with_hole
 from usd3.pictures.losses import loss_plot
@@ -24,6 +24,7 @@ __all__ = [
     "piano_roll",
     "reconstruction_grid",
     "token_grid",
+    "token_maps",
     "training_plot",
     "with_hole",
 ]

@@ -1,4 +1,4 @@
-"""Sequences of any categories as rows of coloured cells."""
+"""Objects of any categories as coloured cells: sequences as rows, those of two dimensions as maps."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from usd3._checks import as_count
+from usd3._checks import as_count, require
 from usd3.pictures._common import (
     INK,
     LINE,
     SOFT_INK,
     UNKNOWN,
+    Bools,
+    Ints,
     Pixels,
+    as_array,
     as_mask,
     as_titles,
     as_tokens,
@@ -25,14 +28,13 @@ from usd3.pictures._common import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["UNDERLINED", "category_colours", "token_grid"]
+__all__ = ["UNDERLINED", "category_colours", "token_grid", "token_maps"]
 
 FEW = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#1F2933")
-UNDERLINED = {"underlined: given": INK}
-MOST_ROWS = 64
+UNDERLINED, DOTTED, PADDING = {"underlined: given": INK}, {"dotted: given": INK}, {"padding": LINE}
+MOST_ROWS, MAPS_IN_A_ROW = 64, 4
 
 
 def token_grid(
@@ -63,9 +65,8 @@ def token_grid(
     figure = new_figure(9, 0.75 + 0.34 * len(x))
     axes = figure.subplots()
     style(axes, grid=False)
-    for i, row in enumerate(x):
-        cells = np.where(hidden[i, :, None], np.array(rgb(LINE), np.uint8), colours[row])
-        axes.imshow(cells[None], extent=(0, len(row), i + 0.36, i - 0.36), interpolation="nearest")
+    for i, cells in enumerate(_coloured(x, colours, hidden)):
+        axes.imshow(cells[None], extent=(0, len(cells), i + 0.36, i - 0.36), interpolation="nearest")
         for start, length in runs(known[i : i + 1]):
             if known[i, start]:
                 axes.plot([start, start + length], [i + 0.43] * 2, color=INK, linewidth=1.5, solid_capstyle="butt")
@@ -73,8 +74,53 @@ def token_grid(
     axes.set_yticks(range(len(x)), titles or [str(i + 1) for i in range(len(x))])
     axes.set_xlabel("element", color=SOFT_INK, fontsize=9)
     _add_key(figure, axes, colours)
-    legend(figure, (UNDERLINED if known.any() else {}) | ({"padding": LINE} if hidden.any() else {}))
+    legend(figure, (UNDERLINED if known.any() else {}) | (PADDING if hidden.any() else {}))
     save(figure, path)
+
+
+def token_maps(
+    objects: Any,
+    path: Path | str,
+    num_classes: int,
+    given: Any = None,
+    titles: Sequence[str] | None = None,
+    pad: Any = None,
+) -> None:
+    """Draw objects of two dimensions beside and below each other, one colour for each category, as `token_grid` does.
+
+    Args:
+        objects: Integers (N, H, W) in 0..num_classes-1, N <= 64.
+        path: The picture's file: .png, .pdf, .svg, ...
+        num_classes: K.
+        given: Booleans that broadcast to (N, H, W): given elements have a dot.
+        titles: One for each object.
+        pad: Booleans that broadcast to (N, H, W): elements left out and shaded, whatever their category.
+    """
+    shape = as_array(objects).shape
+    require(len(shape) == 3, "objects.shape", shape, "(N, H, W)")
+    classes = as_count(num_classes, "num_classes", 2)
+    x = as_tokens(as_array(objects).reshape(len(objects), -1), "objects", classes, MOST_ROWS).reshape(shape)
+    hidden, titles = as_mask(pad, shape, "pad"), as_titles(titles, len(x))
+    known, colours = as_mask(given, shape, "given") & ~hidden, category_colours(classes, None)
+    columns = min(len(x), MAPS_IN_A_ROW)
+    lines = -(-len(x) // columns)
+    height = min(2.2 * shape[1] / shape[2], 6.0)
+    figure = new_figure(2.2 * columns + 0.6, lines * (height + 0.3) + 0.4)
+    panels = figure.subplots(lines, columns, squeeze=False).flatten()
+    for i, (axes, cells) in enumerate(zip(panels, _coloured(x, colours, hidden))):
+        axes.imshow(cells, interpolation="nearest")
+        axes.scatter(*np.argwhere(known[i])[:, ::-1].T, s=5, color=INK, edgecolors="white", linewidths=0.5)
+        axes.set_title(titles[i] if titles else str(i + 1), color=INK, fontsize=9)
+    for axes in panels:
+        axes.set_axis_off()
+    _add_key(figure, panels, colours, 16 * lines)
+    legend(figure, (DOTTED if known.any() else {}) | (PADDING if hidden.any() else {}))
+    save(figure, path)
+
+
+def _coloured(x: Ints, colours: Pixels, hidden: Bools) -> Pixels:
+    """The colours of all cells, (*x.shape, 3)."""
+    return np.where(hidden[..., None], np.array(rgb(LINE), np.uint8), colours[x])
 
 
 def category_colours(num_classes: int, mask: int | None) -> Pixels:
@@ -91,14 +137,14 @@ def category_colours(num_classes: int, mask: int | None) -> Pixels:
     return colours
 
 
-def _add_key(figure: "Figure", axes: "Axes", colours: Pixels) -> None:
-    """The colours of the categories, beside the grid."""
+def _add_key(figure: "Figure", axes: Any, colours: Pixels, height: float = 12) -> None:
+    """The colours of the categories, beside one or several axes, so many times as high as wide."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm, ListedColormap
 
     count = len(colours)
     norm = BoundaryNorm(np.arange(count + 1) - 0.5, count)
-    key = figure.colorbar(ScalarMappable(norm, ListedColormap(colours / 255)), ax=axes, aspect=12, pad=0.01)
+    key = figure.colorbar(ScalarMappable(norm, ListedColormap(colours / 255)), ax=axes, aspect=height, pad=0.01)
     marks = list(range(count)) if count <= len(FEW) else [0, count // 2, count - 1]
     key.set_ticks(marks, labels=[str(k) for k in marks])
     key.minorticks_off()
