@@ -265,6 +265,19 @@ def test_one_file_of_each_kind(tune, tmp_path, run):
     assert {p.name for p in (tmp_path / "y").iterdir()} == {"samples.npz", "samples.png", "denoising.gif"}
 
 
+@pytest.mark.parametrize(("shape", "kind"), [((4, 5), "token_maps"), ((1, 20), "token_grid")])
+def test_objects_of_two_dimensions_are_drawn_as_maps_unless_they_are_too_long(shape, kind, tmp_path, monkeypatch):
+    rows = ((np.arange(20) + np.arange(30)[:, None]) % 5).reshape(30, *shape)
+    np.savez(tmp_path / "data.npz", train=rows[:20], test=rows[20:])
+    fit(tiny_recipe(tmp_path, steps=1, validate_every=0, given="prefix"), tmp_path / "run", progress=False)
+    drawn, draw = [], getattr(sample, kind)
+    monkeypatch.setattr(sample, kind, lambda *given, **named: (drawn.append(given[3]), draw(*given, **named)))
+    words = ["--num", "3", "--steps", "2", "--prompt", "test", "--prefix", "6", "--out", str(tmp_path / "out")]
+    assert main(["sample", str(tmp_path / "run"), *words]) == 0
+    assert [int(given.sum()) for given in drawn] == [6]
+    assert (tmp_path / "out" / "samples.png").stat().st_size > 1000
+
+
 def test_the_corrector_and_other_samplers_are_there(run, tmp_path):
     def tokens(name: str, *extra: str):
         out = tmp_path / f"{name}.npz"
