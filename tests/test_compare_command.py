@@ -15,8 +15,8 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import yaml
-
 from runs import tiny_recipe
+
 from usd3.baselines import METHODS
 from usd3.cli import main
 from usd3.commands import compare, jobs
@@ -279,6 +279,40 @@ def test_a_line_now_and_then_says_how_long_it_takes(tmp_path, monkeypatch, capsy
     assert said[0] == "training 0/2  a, b"
     assert "training 0/2  a (1:23 left), b" in said
     assert said[-1] == "training 2/2"
+
+
+def test_several_trainings_of_each_method(tmp_path, monkeypatch, capsys):
+    trained = []
+
+    def here(title, todo, at_once):
+        trained.extend(job.label for job in todo if title == "training")
+        return {job.label: "failed" for job in todo if main(job.arguments) != 0}
+
+    monkeypatch.setattr(compare, "run_jobs", here)
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(asdict(tiny_recipe(tmp_path, steps=4))))
+    out = tmp_path / "out"
+    for repeats, expected in ((1, ["usd3", "ce"]), (2, ["usd3-2", "ce-2"]), (3, ["usd3-3", "ce-3"])):
+        trained.clear()
+        words = command(tmp_path, "--out", str(out), "--repeats", str(repeats), methods="usd3 ce:usd3+ce")
+        assert main(words) == 0, capsys.readouterr().err
+        assert trained == expected
+    seeds = [yaml.safe_load((out / name / "recipe.yaml").read_text())["seed"] for name in ("ce", "ce-2", "ce-3")]
+    assert seeds == [0, 1, 2]
+    with open(out / "table.csv") as file:
+        table = {row["label"]: row for row in csv.DictReader(file) if row["kind"] == "method"}
+    assert list(table) == ["usd3", "ce"]
+    found = [json.loads((out / name / "comparison.json").read_text()) for name in ("ce", "ce-2", "ce-3")]
+    for key, values in {
+        "bits_per_element": [one["bits_per_element"]["model (upper bound)"] for one in found],
+        "3g_hellinger": [one["rows"]["model"]["3g_hellinger"]["mean"] for one in found],
+    }.items():
+        assert float(table["ce"][f"{key}_mean"]) == pytest.approx(np.mean(values), rel=1e-6)
+        assert float(table["ce"][f"{key}_std"]) == pytest.approx(np.std(values, ddof=1), rel=1e-5)
+    assert float(table["ce"]["steps"]) == 4
+    assert "; trainings: usd3 3, ce 3; ± is over these where there are several" in (out / "table.txt").read_text()
+    capsys.readouterr()
+    assert main(command(tmp_path, "--repeats", "2", methods="usd3 usd3-2:usd3+ce")) == 1
+    assert "methods = usd3-2: expected names that differ" in capsys.readouterr().err
 
 
 def test_finished_is_by_steps_or_by_minutes(tmp_path):

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from usd3._checks import require
 from usd3._tables import aligned, escaped, markdown, places, short, tabular
 from usd3.config import DataConfig
-from usd3.metrics.summary import COLUMNS, RATIOS, Summary
+from usd3.metrics.summary import COLUMNS, RATIOS, Summary, summarise
 from usd3.step import SETTLED
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "METRICS",
     "Metric",
     "Row",
+    "combined",
     "csv_table",
     "describe_images",
     "heading",
@@ -105,6 +108,16 @@ def read_row(label: str, found: Mapping[str, Any]) -> Row:
         "seconds_per_object": seconds / drawn,
     }
     return Row(label, _metrics(found["rows"]["model"], found["bits_per_element"].get("model (upper bound)")), costs)
+
+
+def combined(trainings: Sequence[Row]) -> Row:
+    """Several trainings of one method: the mean of each metric and cost, and standard deviations over the trainings."""
+    first, *others = trainings
+    if not others:
+        return first
+    metrics = {key: summarise(np.array([row.mean(key) for row in trainings])) for key in first.metrics}
+    costs = {key: float(np.mean([row.costs[key] for row in trainings])) for key in first.costs}
+    return Row(first.label, metrics, costs)
 
 
 def read_references(found: Mapping[str, Any]) -> list[Row]:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-
 from runs import tiny_recipe
+
 from usd3.cli import main
 from usd3.commands.paper import published_pictures
 from usd3.comparison import METRICS

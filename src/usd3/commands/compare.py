@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from usd3.commands.entries import Entry, about_method, plain, read_entry, requir
 from usd3.commands.entries import method_words as _methods
 from usd3.commands.jobs import Job, run_jobs
 from usd3.comparison import (
+    Row,
+    combined,
     csv_table,
     heading,
     latex_table,
@@ -65,6 +67,8 @@ class CompareOptions(Recipe):
             wanted: "star:usd3-star+discrete". null: all methods.
         out: folder of all runs and results, new or that of an earlier comparison; null: a new one below runs/.
         jobs: methods to train or measure side by side; they share the device.
+        repeats: trainings of each method, with the seeds `seed`, `seed` + 1, ...; with several, the table has their
+            means and standard deviations. More of them may be asked for later, with the same --out.
         evaluation: what to measure, as `usd3 evaluate` does.
         device: "cpu" or "cuda", to measure on; null: a GPU where there is one.
         compile: compile the networks also to measure them, which takes up to a minute at the start of each; pays for
@@ -75,6 +79,7 @@ class CompareOptions(Recipe):
     methods: str | None = None
     out: str | None = None
     jobs: int = 1
+    repeats: int = 1
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     device: str | None = None
     compile: bool = False
@@ -85,7 +90,8 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     """Train, measure, write the results and print the table; `read` makes options of the names of recipes."""
     as_count(options.jobs, "jobs", 1)
     out = known_folder(options.out, _MARK, "a comparison")
-    entries = [_entry(word, base, read) for word in _methods(options.methods)]
+    count = as_count(options.repeats, "repeats", 1)
+    entries = [other for word in _methods(options.methods) for other in _repeated(_entry(word, base, read), count)]
     require_names(entries)
     if out is not None:
         for entry in entries:
@@ -124,6 +130,15 @@ def _entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], Compa
     if entry.recipe is not None and entry.recipe.training.minutes is not None:
         entry.recipe.training.steps = _ENDLESS
     return entry
+
+
+def _repeated(entry: Entry, count: int) -> list[Entry]:
+    """All trainings of a method, each with a seed of its own; a model that is trained already is one."""
+    if entry.recipe is None:
+        return [entry]
+    recipes = [replace(entry.recipe, seed=entry.recipe.seed + i) for i in range(1, count)]
+    names = [f"{entry.label}-{i + 2}" for i in range(len(recipes))]
+    return [entry, *(replace(entry, label=n, recipe=own, repeats=entry.label) for n, own in zip(names, recipes))]
 
 
 def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSettings) -> None:
@@ -307,10 +322,13 @@ def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> N
     if not entries:
         return
     found = {entry.label: json.loads(_found(entry, out).read_text()) for entry in entries}
-    rows = [read_row(label, results) for label, results in found.items()]
+    trainings: dict[str, list[Row]] = {}
+    for entry in entries:
+        trainings.setdefault(entry.method, []).append(read_row(entry.method, found[entry.label]))
+    rows = [combined(several) for several in trainings.values()]
     scale = read_references(references) if references else []
     about = next(iter(found.values()))
-    text = f"{heading(about)}\n\n{text_table(rows, scale)}"
+    text = f"{heading(about)}{_repeats(trainings)}\n\n{text_table(rows, scale)}"
     write_whole(out / "table.txt", text)
     write_whole(out / "table.csv", csv_table(rows, scale))
     write_whole(out / "table.tex", latex_table(rows, scale))
@@ -327,9 +345,18 @@ def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> N
     print(f"{text}\n{', '.join(files)} in {out}")
 
 
+def _repeats(trainings: Mapping[str, Sequence[Row]]) -> str:
+    """How often the methods were trained, where it is not once."""
+    counts = {label: len(rows) for label, rows in trainings.items()}
+    if max(counts.values()) == 1:
+        return ""
+    told = ", ".join(f"{label} {count}" for label, count in counts.items())
+    return f"; trainings: {told}; ± is over these where there are several"
+
+
 def _picture(entries: Sequence[Entry], vqgan: str, out: Path) -> list[str]:
     """A row of samples of each method whose samples are still there."""
-    files = {entry.label: _found(entry, out).with_suffix(".npz") for entry in entries}
+    files = {entry.label: _found(entry, out).with_suffix(".npz") for entry in entries if entry.repeats is None}
     made = {label: read_arrays(file)["tokens"][0] for label, file in files.items() if file.is_file()}
     tokens = {label: torch.as_tensor(rows[:_SHOWN].astype(np.int64)) for label, rows in made.items()}
     if not tokens:

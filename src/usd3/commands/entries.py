@@ -25,7 +25,8 @@ __all__ = ["Entry", "about_method", "method_words", "plain", "read_entry", "requ
 class Entry:
     """One method: a recipe to train, or the folder of a trained model.
 
-    `data_path` is where the data are, for a model that does not know it.
+    `data_path` is where the data are, for a model that does not know it. `repeats` is the label of the method of which
+    this is another training.
     """
 
     label: str
@@ -33,6 +34,12 @@ class Entry:
     recipe: Recipe | None
     trained: Path | None = None
     data_path: str | None = None
+    repeats: str | None = None
+
+    @property
+    def method(self) -> str:
+        """The label that all trainings of a method share."""
+        return self.label if self.repeats is None else self.repeats
 
     def folder(self, out: Path) -> Path:
         """Where its model is."""
