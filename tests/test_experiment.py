@@ -21,6 +21,7 @@ from usd3._files import new_folder
 from usd3.checkpoints import find_checkpoints, require_whole
 from usd3.config import ModelConfig
 from usd3.experiment import fit
+from usd3.logs import column, read_log, run_logs
 from usd3.pipeline import Pipeline
 
 TESTS = Path(__file__).parent
@@ -148,6 +149,23 @@ def test_what_a_killed_run_left_half_written_goes(tmp_path, steps):
 def _environment() -> dict[str, str]:
     paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def test_a_run_that_is_told_to_stop_does_not_validate_first(tmp_path):
+    """That would take a while, and count as minutes of the run: it would have fewer steps than the others."""
+
+    class StopAtSix(pl.Callback):
+        def on_train_batch_end(self, trainer, *_):
+            if trainer.global_step == 6:
+                signal.raise_signal(signal.SIGTERM)
+
+    recipe, run = tiny_recipe(tmp_path, steps=10, minutes=5.0), tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 6"):
+        fit(recipe, run, progress=False, callbacks=[StopAtSix()])
+    validated = column(read_log(run_logs(run)), "val/bits_per_element")
+    assert validated[:, 0].tolist() == [4]
+    fit(recipe, run, resume=True, progress=False)
+    assert column(read_log(run_logs(run)), "val/bits_per_element")[:, 0].tolist() == [4, 8]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

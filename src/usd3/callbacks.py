@@ -150,6 +150,7 @@ class StopOnSignal(pl.Callback):
         def stop(number: int, frame: Any) -> None:
             print("stopping after this step; a second time stops at once", file=sys.stderr, flush=True)
             trainer.should_stop = True
+            trainer.limit_val_batches = 0  # Lightning would validate first, and the minutes of the run would go on
             self._restore()
 
         if trainer.world_size == 1 and threading.current_thread() is threading.main_thread():
