@@ -32,7 +32,8 @@ def short(value: float) -> str:
     """A number in few digits; "-" where it is not known."""
     if not math.isfinite(value):
         return "-"
-    return f"{value:,.0f}" if value == round(value) and abs(value) >= 1 else f"{value:.3g}"
+    whole = value == round(value) and abs(value) >= 1
+    return f"{value:,.0f}" if whole or abs(value) >= 1000 else f"{value:.3g}"
 
 
 def tabular(

@@ -20,6 +20,7 @@ from usd3.data import Dataset
 from usd3.metrics import Summary, evaluate_continuations, format_table
 from usd3.metrics.summary import COLUMNS, RATIOS, format_cell
 from usd3.pipeline import Pipeline
+from usd3.progress import say
 from usd3.ratios import SharedPrefixes, as_columns, as_numbers, named_objects
 from usd3.references import chain_bits, reference_runs
 from usd3.samplers import Corrector, Step
@@ -365,6 +366,7 @@ def evaluate(
     if settings.bound_samples:
         given = held_out.given.flatten()
         free = ~given.expand(truth.shape) if pad is None else ~(given | pad)
+        say(f"measuring bits per element, at {settings.bound_samples} times for each object")
         nats = pipeline.bound(
             held_out.truth,
             held_out.given,
@@ -375,6 +377,7 @@ def evaluate(
         )
         found.bits_per_element["model (upper bound)"] = float(nats.sum() / free.sum() / math.log(2))
     if settings.baselines:
+        say("measuring a Markov chain and other held-out objects")
         scale = evaluate_baselines(dataset, held_out, replace(settings, runs=len(generated)), shared)
         found.rows |= scale.rows
         found.bits_per_element |= scale.bits_per_element

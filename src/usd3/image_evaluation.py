@@ -5,7 +5,6 @@ model of the tokens, an optimistic one: those images are among the ones they are
 """
 
 import math
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,7 +14,6 @@ import numpy as np
 from torch import Tensor
 
 from usd3._checks import require
-from usd3._processes import is_main
 from usd3.comparison import IMAGE_METRICS, describe_images
 from usd3.data import Dataset, spread
 from usd3.evaluation import Draws, Evaluation, EvaluationSettings, draw_runs, require_same_shape
@@ -31,6 +29,7 @@ from usd3.images.opening import (
 from usd3.metrics.images import ImageMetrics
 from usd3.metrics.summary import Summary, format_table, summarise
 from usd3.pipeline import Pipeline
+from usd3.progress import say
 from usd3.samplers import Corrector, Step
 
 __all__ = ["FreeImages", "ImageEvaluation", "RealImages", "require_image_settings"]
@@ -91,7 +90,7 @@ class RealImages:
         folder = str(chosen.classifier)
         classifier = open_classifier(folder, size, f"{options}.classifier", device)
         _warn_about_judge(folder, chosen.vqgan or source.vqgan, f"{options}.classifier")
-        _say("measuring training images")
+        say("measuring training images")
         self._metrics = ImageMetrics(self.train, classifier, inception=chosen.inception)
         self.about = {
             "images": path,
@@ -119,10 +118,10 @@ class RealImages:
         rows = {}
         for name, (known, scores) in kinds.items():
             if len(known) >= num:
-                _say(f"measuring {name}")
+                say(f"measuring {name}")
                 rows[name] = summaries([scores(spread(known, num))])
             else:
-                _say(f"no row of {name}: there are {len(known)} of them, and {num} images of a run")
+                say(f"no row of {name}: there are {len(known)} of them, and {num} images of a run")
         return rows
 
     def evaluation(self, settings: EvaluationSettings) -> ImageEvaluation:
@@ -170,13 +169,13 @@ class FreeImages:
         found = ImageEvaluation(used, num, 0, {}, compared_with=self.real.about)
         scores = []
         for run, tokens in enumerate(generated, start=1):
-            _say(f"measuring set {run} of {runs}")
+            say(f"measuring set {run} of {runs}")
             scores.append(self.real.scores_of(tokens))
         found.rows["model"] = summaries(scores)
         if settings.baselines:
             found.rows |= self.real.scale(num)
         if settings.bound_samples:
-            _say("measuring bits per element of held-out images")
+            say("measuring bits per element of held-out images")
             found.bits_per_element["model (upper bound)"] = self._bits(settings)
         return found
 
@@ -191,12 +190,6 @@ class FreeImages:
 def summaries(scores: Sequence[dict[str, float]]) -> dict[str, Summary]:
     """Mean and standard deviation of each metric over the sets."""
     return {key: summarise(np.array([score[key] for score in scores])) for key in scores[0]}
-
-
-def _say(line: str) -> None:
-    """Tell which part of the work begins: each may take minutes, and the metrics have bars of their own."""
-    if is_main():
-        print(line, file=sys.stderr, flush=True)
 
 
 def _warn_about_judge(folder: str, vqgan: str, option: str) -> None:

@@ -1,6 +1,7 @@
 """Progress for long work: a bar on a terminal, a line now and then elsewhere."""
 
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,9 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-__all__ = ["Advance", "counted", "progress"]
+from usd3._processes import is_main
+
+__all__ = ["Advance", "counted", "progress", "say"]
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -68,3 +71,9 @@ def counted(title: str, total: int) -> Iterator[Callable[[Any], None]]:
     with progress(title, total) as advance:
         calls = itertools.count(1)
         yield lambda _: advance(next(calls))
+
+
+def say(line: str) -> None:
+    """Tell, on stderr and in the first process alone, which part of the work begins, where it may take minutes."""
+    if is_main():
+        print(line, file=sys.stderr, flush=True)

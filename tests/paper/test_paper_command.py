@@ -171,6 +171,29 @@ def test_a_study_stands_for_all_its_tables(paper, capsys):
     assert expected in capsys.readouterr().err
 
 
+def test_data_that_cannot_fill_a_table_are_refused_before_anything_is_run(paper, capsys):
+    (paper / "table" / "table.yaml").write_text(TABLE + "data: [file]\n")
+    assert run(paper, "run", "table", "--data", "toy") == 1
+    assert "data = toy: expected other data for table, which toy cannot fill: an .npz file" in capsys.readouterr().err
+    assert not Path("runs").exists()
+    (paper / "other").mkdir()
+    (paper / "other" / "table.yaml").write_text(TABLE.replace("Table 7", "Table 8"))
+    run(paper, "run", "other", "--data", "toy")
+    assert "without Table 7, table, which toy cannot fill" in capsys.readouterr().err
+    assert Path("runs/paper/small/tries").is_file()
+
+
+def test_data_of_which_nothing_came_do_not_bind(paper, capsys):
+    """A slip in --data is mended by the same command with other data."""
+    (paper / "script.py").rename(paper / "gone.py")
+    assert run(paper, "run", "table", "--data", "toy") == 1
+    (paper / "gone.py").rename(paper / "script.py")
+    Path("mine.npz").write_text("")
+    assert [run(paper, "run", "table", "--data", "mine.npz") for _ in range(2)] == [1, 0]
+    assert run(paper, "run", "table", "--data", "toy") == 1
+    assert "data = toy: expected" in capsys.readouterr().err
+
+
 def test_results_are_published_and_shown(paper, capsys):
     assert run(paper, "show", "table") == 0
     shown = capsys.readouterr().out

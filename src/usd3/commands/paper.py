@@ -15,6 +15,7 @@ from usd3._messages import near
 from usd3._tables import aligned
 from usd3.paper import Study, Table, collect
 from usd3.paper.study import Settings, done_in
+from usd3.progress import say
 
 __all__ = ["PaperOptions", "paper", "published_pictures"]
 
@@ -103,6 +104,7 @@ def _run(options: PaperOptions, asked: Sequence[Table], study: Study, folder: Pa
         fits = value is None or study.uses(folder, option)
         require(fits, option, value, f"null for {options.name}, which has no use for it")
     data = study.whole_name(options.data)
+    _require_fitting(options, asked, study, folder)
     settings = Settings(data, options.budget, options.limit, options.jobs, options.inception)
     own = root / study.name
     ended: BaseException | None
@@ -127,6 +129,17 @@ def _run(options: PaperOptions, asked: Sequence[Table], study: Study, folder: Pa
         print(f"{', '.join([_RESULTS, *written, *pictures])} in {own}")
     if ended is not None:
         raise ended
+
+
+def _require_fitting(options: PaperOptions, asked: Sequence[Table], study: Study, folder: Path) -> None:
+    """Refuse data that cannot fill any of the tables that are asked for; say which others they do not fill."""
+    choosy = [table for table in Table.all(folder) if table.study == study.name and table.data]
+    kind = study.kind(options.data) if choosy else None
+    empty = [table for table in choosy if kind not in table.data]
+    expected = f"other data for {options.name}, which {kind} cannot fill: {study.data.get('expected')}"
+    require(any(table not in empty for table in asked), "data", options.data, expected)
+    for table in empty:
+        say(f"without {table.place}, {table.name}, which {kind} cannot fill")
 
 
 def _paper_folder(named: str | None) -> Path:

@@ -82,7 +82,8 @@ def sequences(tokens: NDArray[Any], num_classes: int, name: str, pad_value: int 
 def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """The array of a .npy file, or those of a .npz file by name; nothing is unpickled."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; expected a .npy or .npz file")
+        seen = "a folder" if path.is_dir() else "no such file"
+        raise FileNotFoundError(f"{path}: {seen}; expected a .npy or .npz file")
     try:
         with path.open("rb") as stream:
             stored = np.load(stream, allow_pickle=False)

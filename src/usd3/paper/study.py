@@ -113,6 +113,10 @@ class Study:
         known = data is None or data in self.data or not os.path.exists(data)
         return data if known else os.path.abspath(str(data))
 
+    def kind(self, given: str | None) -> str | None:
+        """The word of the data that are given; None where it needs none."""
+        return self._data_words(given)[0] if self.data else None
+
     def _data_words(self, given: str | None) -> tuple[str, list[str]]:
         """Which kind of data it is, and what the commands are told of them."""
         expected = f"{self.data.get('expected')} (--data says where they are)"
@@ -123,7 +127,8 @@ class Study:
             return named[0], kinds[named[0]]
         if not os.path.exists(str(given)):
             raise FileNotFoundError(f"data = {given}: there is no such file; expected {expected}")
-        kind = next(word for word, told in kinds.items() if "{path}" in told)
+        kind = next((word for word, told in kinds.items() if "{path}" in told), "")
+        require(bool(kind), "data", given, expected)
         return kind, [os.path.abspath(str(given)) if word == "{path}" else word for word in kinds[kind]]
 
     def run(self, paper: Path, root: Path, settings: Settings) -> ChildProcessError | None:
@@ -165,7 +170,7 @@ class Study:
         file = root / self.name / _STATE
         data = None if settings.data is None or not self.data else settings.data
         asked = {"data": data, "budget": settings.budget or self.budget}
-        if not file.is_file():
+        if not file.is_file() or list(file.parent.iterdir()) == [file]:  # or nothing came of it
             return asked | {"done": [], "measured": []}
         state = _require_same(file, asked)
         return state | {"measured": _places(state)}

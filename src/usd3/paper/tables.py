@@ -45,6 +45,7 @@ class Table:
         rows: by the label of a row of ours the name that the table shows. Those without a published row come last.
         note: what a reader should know.
         published: by label the published cells, as printed.
+        data: the words of its study's data that can fill it; empty: all.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Table:
     rows: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     published: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    data: Sequence[str] = ()
 
     @classmethod
     def all(cls, paper: Path) -> list["Table"]:
