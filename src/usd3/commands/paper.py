@@ -154,7 +154,7 @@ def _paper_folder(named: str | None) -> Path:
 def _overview(folder: Path) -> str:
     """All tables, what is behind them, and whether there are results."""
     tables = Table.all(folder)
-    lines = [["NAME", "IN THE PAPER", "ABOUT", "STUDY", "MINUTES EACH", "RESULTS"]]
+    lines = [["NAME", "IN THE PAPER", "ABOUT", "STUDY", "USUAL MINUTES", "RESULTS"]]
     for table in tables:
         study, file = Study.read(folder, table.study), folder / "studies" / table.study / _RESULTS
         results = _results(file, "") if file.is_file() else None
