@@ -85,8 +85,8 @@ class EvaluationSettings:
         prefix: elements of each held-out object that are given; null: as in training. Images are drawn from nothing.
         runs: continuations of each object, or sets of images; the table shows their mean and standard deviation.
         steps: sampling steps.
-        limit: use only the first so many held-out objects, of `ratios` likewise; null: all. Of images, for the bound
-            alone.
+        limit: use only the first so many held-out objects, of `ratios` likewise; null: all. Few of them may all be of
+            one piece, and then other objects are closer than they usually are. Of images, for the bound alone.
         include_prefix: whether the given elements count in the n-grams and edit distances, as in the paper.
         ratios: another array of the .npz, whose objects begin like training ones: these are continued too, for the
             train-to-test ratios; null: where held-out prefixes occur in the training data, those.
