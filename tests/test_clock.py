@@ -95,7 +95,7 @@ def test_the_steps_end_a_run_that_has_time_left(tmp_path, time, capsys):
     fit(recipe, tmp_path / "run", callbacks=[SixSeconds(time)])
     assert steps_of(tmp_path / "run") == 6
     shown = capsys.readouterr().err
-    assert "training, seconds" in shown
+    assert "training (s)" in shown
     assert "/3600  step " in shown
 
 

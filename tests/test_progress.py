@@ -11,9 +11,9 @@ from usd3.progress import counted, progress
 def shown(monkeypatch):
     """What is written, on a terminal or not."""
 
-    def make(terminal: bool) -> io.StringIO:
+    def make(terminal: bool, width: int = 160) -> io.StringIO:
         out = io.StringIO()
-        console = Console(file=out, force_terminal=terminal, width=160)
+        console = Console(file=out, force_terminal=terminal, width=width)
         monkeypatch.setattr(module, "Console", lambda **_: console)
         return out
 
@@ -28,6 +28,16 @@ def test_a_terminal_gets_a_bar(shown):
     text = out.getvalue()
     for part in ("training", "10/10", "loss 1.2", "elapsed", "left"):
         assert part in text
+
+
+def test_nothing_is_cut_off_on_a_narrow_terminal(shown):
+    out = shown(terminal=True, width=80)
+    with progress("training (s)", 1140) as advance:
+        advance(1139, "step 12851  loss 0.001  bits/element 1.273")
+    text = out.getvalue()
+    for part in ("training (s)", "1139/1140", "step 12851  loss 0.001  bits/element 1.273", "left"):
+        assert part in text
+    assert "…" not in text
 
 
 def test_elsewhere_lines_now_and_then(shown, monkeypatch):

@@ -192,7 +192,7 @@ class TrainingProgress(pl.Callback):
             title, total, start = "training", trainer.max_steps, trainer.global_step
             if module.config.minutes is not None:
                 total, start = (round(60 * minutes) for minutes in (module.config.minutes, module.clock.minutes))
-                title = "training, seconds"
+                title = "training (s)"
             self._shown = progress(title, total, start=start)
             self._advance = self._shown.__enter__()
 

@@ -8,13 +8,22 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from usd3._processes import is_main
 
 __all__ = ["Advance", "counted", "progress", "say"]
 
 _SECONDS_BETWEEN_LINES = 10.0
+_WIDE = 100  # columns of a terminal; in one with fewer there is no room for the bar
 
 
 class Advance(Protocol):
@@ -29,14 +38,11 @@ def progress(title: str, total: int, start: int = 0) -> Iterator[Advance]:
     """Show `title` and how much of `total` is done, with the time left. On stderr."""
     console = Console(stderr=True)
     if console.is_terminal:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        times = (TimeElapsedColumn(), TextColumn("elapsed,"), TimeRemainingColumn(), TextColumn("left"))
-        with Progress(*columns, *times, console=console) as bar:
+        done: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn("{task.fields[note]}")]
+        left: list[ProgressColumn] = [TimeRemainingColumn(), TextColumn("left")]
+        if console.width >= _WIDE:
+            done, left = [BarColumn(), *done], [TimeElapsedColumn(), TextColumn("elapsed,"), *left]
+        with Progress(TextColumn("{task.description}"), *done, *left, console=console) as bar:
             task = bar.add_task(title, total=total, completed=start, note="")
             yield lambda done, note="": bar.update(task, completed=done, note=note)
     else:
