@@ -296,6 +296,8 @@ def test_several_trainings_of_each_method(tmp_path, monkeypatch, capsys):
         words = command(tmp_path, "--out", str(out), "--repeats", str(repeats), methods="usd3 ce:usd3+ce")
         assert main(words) == 0, capsys.readouterr().err
         assert trained == expected
+        done = 2 * repeats - 2
+        assert (f"{done} of {2 * repeats} are trained already" in capsys.readouterr().err) == (done > 0)
     seeds = [yaml.safe_load((out / name / "recipe.yaml").read_text())["seed"] for name in ("ce", "ce-2", "ce-3")]
     assert seeds == [0, 1, 2]
     with open(out / "table.csv") as file:

@@ -108,7 +108,9 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     print(f"results go to {out}; with --out {out} the same command goes on", file=sys.stderr)
     write_whole(out / _MARK, json.dumps(_about(entries, settings), indent=2) + "\n")
     try:
-        failed = run_jobs("training", [job for e in entries for job in _training(e, out)], options.jobs)
+        todo = [job for entry in entries for job in _training(entry, out)]
+        _say_done("trained", len(entries) - len(todo), len(entries))
+        failed = run_jobs("training", todo, options.jobs)
         entries = [entry for entry in entries if entry.label not in failed]
         failed |= _measure(entries, out, options, settings, keep=dataset.source is not None)
         entries = [entry for entry in entries if entry.label not in failed]
@@ -251,6 +253,7 @@ def _measure(
     settings = replace(settings, baselines=False)  # they do not depend on the method, and are measured once
     todo = [entry for entry in entries if not _is_measured(entry, out, settings)]
     jobs = [_measuring(entry, out, options, settings, keep) for entry in todo]
+    _say_done("measured", len(entries) - len(todo), len(entries))
     try:
         return run_jobs("measuring", jobs, options.jobs)
     finally:  # also where it was interrupted
@@ -259,6 +262,11 @@ def _measure(
                 if keep:
                     os.replace(new.with_suffix(".npz"), found.with_suffix(".npz"))
                 os.replace(new, found)
+
+
+def _say_done(what: str, done: int, count: int) -> None:
+    if done:
+        print(f"{done} of {count} are {what} already", file=sys.stderr, flush=True)
 
 
 def _found(entry: Entry, out: Path) -> Path:
