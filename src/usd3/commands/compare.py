@@ -45,6 +45,7 @@ from usd3.images import load_vqgan
 from usd3.logs import logs_as_csv
 from usd3.pictures import image_rows, metrics_plot, training_plot
 from usd3.pipeline import PipelineConfig
+from usd3.progress import say
 
 __all__ = ["CompareOptions", "compare"]
 
@@ -266,7 +267,7 @@ def _measure(
 
 def _say_done(what: str, done: int, count: int) -> None:
     if done:
-        print(f"{done} of {count} are {what} already", file=sys.stderr, flush=True)
+        say(f"{done} of {count} are {what} already")
 
 
 def _found(entry: Entry, out: Path) -> Path:
