@@ -50,7 +50,7 @@ def test_the_loss_falls_on_bach(name, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch.compile's own
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ["usd3", "rdm"])  # all of them where there is a GPU: it takes a while
 def test_the_compiled_loss_takes_batches_of_several_sizes(name, tmp_path):
     recipe = recipe_of(name, tmp_path)
     pipeline = pipeline_for(recipe, recipe.data.load())

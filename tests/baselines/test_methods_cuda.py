@@ -69,7 +69,8 @@ def test_the_loss_compiles_with_nothing_given(name):
     method, net = parts(name)
     x_0, _ = batch(name)
     loss = torch.compile(lambda x: method.loss(net, x).loss)
-    loss(x_0).backward()
+    for part in (x_0, x_0[:-1]):  # the second one makes the size a symbol
+        loss(part).backward()
     assert all(torch.isfinite(p.grad).all() for p in net.parameters() if p.grad is not None)
 
 
