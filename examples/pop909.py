@@ -19,7 +19,10 @@ from typing import Any
 import numpy as np
 import symusic
 
-REST, LENGTH, HEAD, BAR = 128, 256, 32, 16
+from usd3._files import written_whole
+from usd3.data.dataset import REST
+
+LENGTH, HEAD, BAR = 256, 32, 16
 
 
 def melody(folder: Path) -> tuple[np.ndarray, int] | None:
@@ -31,8 +34,8 @@ def melody(folder: Path) -> tuple[np.ndarray, int] | None:
     file = folder / f"{folder.name}.mid"
     score: Any = symusic.Score.from_midi(file.read_bytes())
     track = next((track for track in score.to("second").tracks if track.name == "MELODY"), None)
-    if track is None:
-        raise ValueError(f"{file}: expected a track MELODY")
+    if track is None or not len(track.notes):
+        raise ValueError(f"{file}: expected a track MELODY with notes")
     notes = track.notes.numpy()
     before, after = np.arange(-64, 0), np.arange(1, 65)  # beats go on at both ends
     times = np.r_[beats[0] + before * (beats[1] - beats[0]), beats, beats[-1] + after * (beats[-1] - beats[-2])]
@@ -75,20 +78,17 @@ def convert(folder: Path, held_out: float, most: int, most_parrot: int, seed: in
     chance = np.random.default_rng(seed)
     order = chance.permutation(list(songs)).tolist()
     count = min(max(1, round(held_out * len(order))), len(order) - 1)
-    parts: dict[str, list[tuple[int, np.ndarray]]] = {"train": [], "test": [], "parrot": []}
     every = {w.tobytes(): (number, w) for number in order[count:] for w in windows(songs[number], 4 * BAR)}
     taken = set(chance.permutation(len(every))[:most].tolist())
-    parts["train"] = [found for i, found in enumerate(every.values()) if i in taken]
-    heads = Counter(window[:HEAD].tobytes() for _, window in parts["train"])
-    for number in order[:count]:
-        for window in windows(songs[number], 8 * BAR):
-            if np.any(window[:HEAD] != REST) and not heads[window[:HEAD].tobytes()]:
-                parts["test"].append((number, window))
-    known = {window.tobytes() for _, window in parts["train"]}
+    train = [found for i, found in enumerate(every.values()) if i in taken]
+    heads = Counter(window[:HEAD].tobytes() for _, window in train)
+    others = ((number, window) for number in order[:count] for window in windows(songs[number], 8 * BAR))
+    test = [(n, w) for n, w in others if np.any(w[:HEAD] != REST) and not heads[w[:HEAD].tobytes()]]
+    known = {window.tobytes() for _, window in train}
     repeated = ((number, parrot(songs[number], heads, known)) for number in order[count:])
-    parts["parrot"] = [(number, window) for number, window in repeated if window is not None][:most_parrot]
+    again = [(number, window) for number, window in repeated if window is not None][:most_parrot]
     arrays: dict[str, Any] = {}
-    for name, part in parts.items():
+    for name, part in (("train", train), ("test", test), ("parrot", again)):
         arrays[name] = np.array([window for _, window in part], np.uint8).reshape(-1, LENGTH)
         arrays[f"{name}_song"] = np.array([number for number, _ in part], np.int16)
     return arrays
@@ -110,7 +110,8 @@ def main() -> None:
         arrays = convert(options.folder, options.held_out, options.train, options.parrot, options.seed)
     except (ValueError, OSError) as error:
         parser.error(" ".join(str(error).split()))
-    np.savez_compressed(options.out, **arrays)
+    with written_whole(options.out) as file:
+        np.savez_compressed(file, **arrays)
     print(f"{', '.join(f'{len(arrays[name])} {name}' for name in ('train', 'test', 'parrot'))} in {options.out}")
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from usd3._tables import short
 from usd3.comparison import (
     COSTS,
     METRICS,
@@ -171,3 +172,8 @@ def test_runs_with_other_data_are_refused():
             require_comparable({"a": (data, 8), "b": (replace(data, **{name: value}), 8)})
     with pytest.raises(ValueError, match="prefix of c = 4: expected 8, as a has"):
         require_comparable({"a": (data, 8), "b": (data, 8), "c": (data, 4)})
+
+
+def test_numbers_in_few_digits_for_people():
+    told = [short(value) for value in (0.0123456, 71.26, 999.4, 1380.4, -1380.4, 605217.0, math.nan, math.inf)]
+    assert told == ["0.0123", "71.3", "999", "1,380", "-1,380", "605,217", "-", "-"]

@@ -117,6 +117,8 @@ def test_other_files_are_refused(tmp_path, content):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.npy: no such file"):
         load_arrays(tmp_path / "none.npy")
+    with pytest.raises(FileNotFoundError, match=r"a folder; expected a \.npy or \.npz file"):
+        load_arrays(tmp_path)
 
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.5])

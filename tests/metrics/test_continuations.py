@@ -1,3 +1,4 @@
+import math
 import pickle
 
 import numpy as np
@@ -139,7 +140,7 @@ def test_evaluate_continuations(skip, songs, rng):
 def test_format_table():
     rows = {
         "uniform": {"1g_hellinger": Summary(0.3921, 0.0012), "edit_diversity": Summary(0.7, 0.0)},
-        "absorbing, 20 steps": {"3g_outliers": Summary(0.05, 0.01)},
+        "absorbing, 20 steps": {"3g_outliers": Summary(0.05, 0.01), "1g_hellinger": Summary(math.nan, 0.0)},
     }
     lines = format_table(rows).split("\n")
     assert lines[0].split("  ")[-1] == "edit"

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from usd3.progress import say
+
 __all__ = ["Job", "call", "run_jobs"]
 
 _SECONDS_BETWEEN_LINES = 30.0
@@ -50,13 +52,13 @@ def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
                 for job, process in map(running.pop, ended):
                     if process.returncode:
                         failed[job.label] = f"{_reason(process.returncode, job.log)} ({job.log})"
-                        _say(f"{title} {job.label} failed: {failed[job.label]}")
+                        say(f"{title} {job.label} failed: {failed[job.label]}")
                 late = bool(running) and time.monotonic() - told > _SECONDS_BETWEEN_LINES
                 if started or ended or late:
                     told = time.monotonic()
                     names = [job.label + (_time_left(job.log) if late else "") for job, _ in running.values()]
                     done = len(jobs) - len(waiting) - len(running)
-                    _say(f"{title} {done}/{len(jobs)}  {', '.join(names)}".rstrip())
+                    say(f"{title} {done}/{len(jobs)}  {', '.join(names)}".rstrip())
                 time.sleep(0.05)
         except BaseException:
             _end([process for _, process in running.values()])
@@ -149,7 +151,3 @@ def _time_left(log: Path) -> str:
         said = file.read().decode(errors="replace").rpartition("\n$ usd3 ")[2]
     found = re.findall(r", (\d+:\d\d) left$", said, re.MULTILINE)
     return f" ({found[-1]} left)" if found else ""
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

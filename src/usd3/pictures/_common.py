@@ -20,6 +20,7 @@ __all__ = [
     "GIVEN",
     "INK",
     "LINE",
+    "PADDING",
     "SOFT_INK",
     "STRIP",
     "UNKNOWN",
@@ -44,6 +45,7 @@ Pixels: TypeAlias = npt.NDArray[np.uint8]
 
 GIVEN, GENERATED, UNKNOWN = "#E69F00", "#0072B2", "#D3D8DF"
 INK, SOFT_INK, LINE, STRIP = "#1F2933", "#616E7C", "#E1E5EA", "#F6F7F9"
+PADDING = {"padding": LINE}  # in legends, where there is some
 
 
 def rgb(colour: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from usd3._checks import as_count, require
 from usd3.pictures._common import (
     INK,
     LINE,
+    PADDING,
     SOFT_INK,
     UNKNOWN,
     Bools,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["UNDERLINED", "category_colours", "token_grid", "token_maps"]
 
 FEW = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#1F2933")
-UNDERLINED, DOTTED, PADDING = {"underlined: given": INK}, {"dotted: given": INK}, {"padding": LINE}
+UNDERLINED, DOTTED = {"underlined: given": INK}, {"dotted: given": INK}
 MOST_ROWS, MAPS_IN_A_ROW = 64, 4
 
 

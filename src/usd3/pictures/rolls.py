@@ -13,6 +13,7 @@ from usd3.pictures._common import (
     GIVEN,
     INK,
     LINE,
+    PADDING,
     SOFT_INK,
     STRIP,
     Bools,
@@ -68,7 +69,7 @@ def piano_roll(
         if titles:
             axes.set_title(titles[i], loc="left", fontsize=9, color=INK, pad=3)
     _label(strips[-1], x.shape[1], steps, *pitch_range(x[~hidden], around=2))
-    legend(figure, note_colours(known) | ({"padding": LINE} if hidden.any() else {}))
+    legend(figure, note_colours(known) | (PADDING if hidden.any() else {}))
     save(figure, path)
 
 
