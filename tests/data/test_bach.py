@@ -95,6 +95,25 @@ def test_works_stored_twice_are_on_one_side(folder, seed):
     assert ("bwv112.5-sc" in pieces_of(dataset.test)) == ("bwv112.5" in pieces_of(dataset.test))
 
 
+def stretches_of(split, length=64):
+    """All that sounds like something in any key: `length` steps of a row, from their first pitch, if 8 of them change."""
+    found = set()
+    for row, pad in zip(split.tokens.numpy(), split.pad.numpy()):
+        row = row[~pad].astype(np.int16)
+        for start in range(len(row) - length + 1):
+            steps = row[start : start + length]
+            if np.count_nonzero(np.diff(steps)) >= 8:
+                found.add(np.where(steps == 128, 999, steps - steps[steps != 128][0]).tobytes())
+    return found
+
+
+def test_no_four_bars_are_on_both_sides_in_any_key(folder):
+    dataset = load_bach(256, cache=folder)
+    train, test = stretches_of(dataset.train), stretches_of(dataset.test)
+    assert min(len(train), len(test)) > 10_000
+    assert not train & test
+
+
 def test_the_split_depends_on_the_seed_alone(folder):
     a, b, c = (load_bach(seed=seed, cache=folder).test for seed in (0, 0, 1))
     assert torch.equal(a.tokens, b.tokens)

@@ -81,6 +81,36 @@ def test_pieces_that_share_a_stretch_stay_together(seed):
     assert any({"p1", "quoting"} <= side for side in sides)
 
 
+def transposed(steps, semitones):
+    return np.where(steps == REST, REST, steps.astype(int) + semitones).astype(np.uint8)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_voice_in_another_key_stays_with_its_original(seed):
+    melodies = [Melody(f"p{i}", "v", tune(100)) for i in range(20)]
+    melodies[0].steps[40:50] = REST
+    dataset = melodies_dataset("d", [*melodies, Melody("again", "w", transposed(melodies[0].steps, -3))], 32, 0.5, seed)
+    assert any({"p0", "again"} <= pieces_of(side) for side in (dataset.train, dataset.test))
+
+
+@pytest.mark.parametrize("start", ["at a note", "within a note", "in a rest"])
+def test_exactly_a_stretch_in_another_key_binds_pieces(start):
+    melodies = [Melody(f"p{i}", "v", tune(200).repeat(2)[:200]) for i in range(20)]
+    source = melodies[1].steps
+    source[60:62], source[100:106] = REST, REST
+    first = {"at a note": 20, "within a note": 21, "in a rest": 60}[start]
+    quoting = np.concatenate([tune(31), transposed(source[first : first + 64], 4), tune(11)])
+    quoting[30], quoting[31 + 64] = 10, 10  # so that no more than the stretch is shared
+    melodies.append(Melody("quoting", "v", quoting))
+
+    def together(stretch, seed):
+        dataset = melodies_dataset("d", melodies, 32, 0.5, seed, stretch)
+        return any({"p1", "quoting"} <= pieces_of(side) for side in (dataset.train, dataset.test))
+
+    assert all(together(64, seed) for seed in range(8))
+    assert not all(together(65, seed) for seed in range(8))
+
+
 def test_a_shared_held_note_does_not_bind_pieces():
     held = np.full(64, 60, dtype=np.uint8)
     melodies = [Melody(piece, voice, s) for piece in "ab" for voice, s in (("1", held), ("2", tune(64)))]

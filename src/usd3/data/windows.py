@@ -1,10 +1,11 @@
 """Melodies cut into windows of one length, and split by piece."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from usd3._checks import as_count, require
@@ -15,6 +16,7 @@ __all__ = ["Melody", "cut", "melodies_dataset", "worth_keeping"]
 
 _MOST_REST = 0.9
 _FEWEST_CHANGES = 8
+_FIRST_NOTE = 2  # among changes: a note after rests, in a stretch that begins with them
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +60,8 @@ def melodies_dataset(
 ) -> Dataset:
     """Windows of melodies, padded with rest, split by piece.
 
-    Pieces that share a voice (the same melody, up to rests around it) or `stretch` steps of one are on the same side.
-    The sides do not depend on `length`.
+    Pieces that share a voice (the same melody in any key, up to rests around it) or `stretch` steps of one in any key
+    are on the same side: training may transpose. The sides do not depend on `length`.
     """
     length = as_count(length, "length", 1)
     pieces = list(dict.fromkeys(melody.piece for melody in melodies))
@@ -100,18 +102,36 @@ def _pieces_of_test(
     return {piece for piece, group in zip(pieces, group_of) if chosen[group]}
 
 
-def _tell_tales(steps: NDArray[np.uint8], stretch: int | None) -> Iterator[bytes]:
-    """What two pieces share only if they are related: a melody without the rests around it, stretches of it.
+def _tell_tales(steps: NDArray[np.uint8], stretch: int | None) -> Iterator[Hashable]:
+    """What two pieces share only if they are related, in whatever key: a whole melody, and any `stretch` steps of one.
 
-    A held note says nothing, so whatever has fewer than 8 changes of pitch is left out.
+    The rests around a melody do not count. A held note says nothing, so whatever changes fewer than 8 times is left out.
     """
     sounding = np.flatnonzero(steps != REST)
-    steps = steps[sounding[0] : sounding[-1] + 1]
-    content = steps.tobytes()
-    changes = np.flatnonzero(np.diff(steps, prepend=REST))  # the first step counts as one
-    if len(changes) > _FEWEST_CHANGES:
-        yield content
-    if stretch is not None:
-        inside = np.searchsorted(changes, changes + stretch) - np.arange(len(changes)) - 1
-        for onset in changes[(inside >= _FEWEST_CHANGES) & (changes + stretch <= len(steps))].tolist():
-            yield content[onset : onset + stretch]
+    whole = _changes(steps[sounding[0] : sounding[-1] + 1])
+    if np.count_nonzero(whole) >= _FEWEST_CHANGES:
+        yield whole.tobytes()
+    if stretch is None or len(steps) < stretch:
+        return
+    stretches = sliding_window_view(_changes(steps), stretch - 1)
+    lively = np.count_nonzero(stretches, axis=1) >= _FEWEST_CHANGES
+    in_rest = steps[: len(stretches)][lively] == REST
+    stretches = stretches[lively]  # a copy
+    first = (stretches[in_rest] != 0).argmax(1)  # its interval is to a note before the stretch, and does not count
+    stretches[np.flatnonzero(in_rest), first] = _FIRST_NOTE
+    yield from np.unique(stretches.astype(np.uint64) @ _hash_weights(stretch - 1)).tolist()
+
+
+def _changes(steps: NDArray[np.uint8]) -> NDArray[np.int16]:
+    """A melody without its key, (L - 1,): at each step but the first 0 if nothing changes, 1 if a rest begins, and for a
+    note the semitones from the last one, plus 200.
+    """
+    index = np.arange(len(steps))
+    last = np.maximum.accumulate(np.where(steps != REST, index, 0))  # where the last note is that sounded
+    intervals = 200 + steps[1:].astype(np.int16) - steps[last[:-1]]
+    return np.where(steps[1:] == steps[:-1], 0, np.where(steps[1:] == REST, 1, intervals)).astype(np.int16)
+
+
+def _hash_weights(length: int) -> NDArray[np.uint64]:
+    """Random numbers whose products with a row, summed modulo 2^64, tell rows apart."""
+    return np.random.default_rng(0).integers(2**64, size=length, dtype=np.uint64)
