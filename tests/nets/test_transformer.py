@@ -2,7 +2,8 @@ import pytest
 import torch
 
 import usd3
-from usd3.nets import FilmTransformer, Hollow, Transformer
+from usd3.config import ModelConfig
+from usd3.nets import FilmTransformer, Hollow, Transformer, transformer
 
 
 def small(**arguments) -> Transformer:
@@ -40,14 +41,75 @@ def test_time_position_and_every_element_matter():
         assert ((net(changed, T) - logits).abs().amax((0, 2)) > 1e-5).all()
 
 
-def test_positions_are_relative():
-    """Rotary positions: shifting a sequence inside its padding changes nothing."""
+def test_distances_count_besides_places():
+    """Rotary positions: without the places, shifting a sequence inside its padding changes nothing."""
     net = small()
     left, right = torch.zeros(1, 9, dtype=torch.long), torch.zeros(1, 9, dtype=torch.long)
     left[:, :6] = right[:, 3:] = X[:1]
     pad = torch.arange(9)[None] >= 6
-    a, b = net(left, T[:1], pad=pad)[:, :6], net(right, T[:1], pad=pad.flip(1))[:, 3:]
+    a, b = (net(left, T[:1], pad=pad)[:, :6], net(right, T[:1], pad=pad.flip(1))[:, 3:])
+    assert (a - b).abs().max() > 1e-3
+    torch.nn.init.zeros_(net.place.weight)
+    a, b = (net(left, T[:1], pad=pad)[:, :6], net(right, T[:1], pad=pad.flip(1))[:, 3:])
     torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_elements_that_look_alike_are_told_apart_by_their_place(axes):
+    shape = (12, 10)[:axes]
+    x = torch.zeros(1, *shape, dtype=torch.long)
+    logits = small(axes=axes, dim=32)(x, T[:1]).reshape(-1, 7)
+    apart = torch.cdist(logits, logits) + torch.eye(len(logits))
+    assert apart.min() > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_places_are_unique_up_to_65536(dtype):
+    places = torch.arange(2**16)
+    features = transformer._waves([places], torch.empty(0, dtype=dtype)).float()
+    for apart in [2**i for i in range(16)] + [3, 100, 1000, 2**16 - 1]:
+        assert (features[apart:] - features[: 2**16 - apart]).abs().amax(1).min() > 0.7
+    exact = torch.cat(
+        [f(places[:, None].double() * torch.pi * 0.5 ** torch.arange(16)) for f in (torch.sin, torch.cos)], 1
+    )
+    assert (features - exact).abs().max() < (1e-6 if dtype == torch.float32 else 4e-3)
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_weights_of_before_give_the_logits_of_before(axes):
+    """Networks of sequences knew no places; those of several axes knew them by 8 waves each."""
+    shape = (3, 9, 7)[: 1 + axes]
+    x, net, loaded = torch.zeros(shape, dtype=torch.long), small(axes=axes, dim=32), small(axes=axes, dim=32)
+    before = net.place.weight.detach().unflatten(1, (2 * axes, 16))
+    before[..., 8:] = 0
+    if axes == 1:
+        before[:] = 0
+    weights = {name: value.clone() for name, value in net.state_dict().items()}
+    if axes == 1:
+        del weights["place.weight"]
+    else:
+        weights["place.weight"] = before[..., :8].flatten(1)
+    loaded.load_state_dict(weights)
+    assert torch.equal(loaded(x, T), net(x, T))
+    headed = Hollow(small(axes=axes, dim=32), usd3.Diffusion(usd3.Uniform(7), usd3.Cosine()))
+    headed.load_state_dict({f"module.{name}": value for name, value in weights.items()})
+    assert torch.equal(headed.module.place.weight, net.place.weight)
+    with pytest.raises(RuntimeError, match=r"Missing key.*embed.weight"):
+        loaded.load_state_dict({})
+
+
+def test_equal_rows_are_drawn_right_from_nothing():
+    """At t = 1 with absorbing noise all elements look alike: only its place says what an element is."""
+    torch.manual_seed(0)
+    row = torch.tensor([0, 1, 2, 3, 0, 2, 1, 3, 3, 0])
+    d = usd3.Diffusion(usd3.Absorbing(5), usd3.Linear())
+    net = Transformer(5, dim=32, depth=2, heads=2, mlp=64, time_dim=16)
+    optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
+    for _ in range(150):
+        optimizer.zero_grad()
+        d.loss(net, row.expand(16, -1)).loss.backward()
+        optimizer.step()
+    assert (d.sample(net.eval(), (100, 10), num_steps=20) == row).all(1).float().mean() > 0.95
 
 
 def test_it_knows_what_is_given():
@@ -149,7 +211,7 @@ def test_axes_are_those_of_the_objects():
         small(axes=2)(X, T)
     with pytest.raises(ValueError, match="axes = 9"):
         small(axes=9)
-    config = usd3.config.ModelConfig(dim=16, depth=1, heads=2)
+    config = ModelConfig(dim=16, depth=1, heads=2)
     diffusion = usd3.Diffusion(usd3.Uniform(7), usd3.Cosine())
     assert config.build(diffusion, (3, 4)).module.axes == 2
     assert config.build(diffusion, (12,)).module.axes == 1

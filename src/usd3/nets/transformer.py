@@ -1,5 +1,7 @@
 """Our default network: a pre-norm transformer with rotary positions, modulated by the time."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,7 +13,8 @@ from usd3.nets._time import time_features
 
 __all__ = ["Transformer"]
 
-_WAVES = 8  # for places up to 2^8 apart
+_WAVES = 16  # tell 2^16 places along an axis apart
+_WAVES_BEFORE = 8
 
 
 class Transformer(nn.Module):
@@ -21,9 +24,12 @@ class Transformer(nn.Module):
     own for each), rotary positions, normalised queries and keys, fused attention. It is told which elements
     are `given`, and does not attend to `pad`. With `timeless` it sees the same time always, and `ignores_time` is True.
 
-    With `axes` 1 the elements are a sequence, in row-major order, and only how far they are apart matters. With more,
-    objects have so many axes, as images have 2: rotary positions know rows from columns, and where an element is
-    matters too. With `self_conditioning` it takes an `estimate`, see `SelfConditioned`.
+    It knows where each element is (sines and cosines of its place, added to the embedding) and how far elements are
+    apart (rotary positions). With `axes` 1 the elements are a sequence, in row-major order. With more, objects have so
+    many axes, as images have 2, and both are told for each axis. With `self_conditioning` it takes an `estimate`, see
+    `SelfConditioned`.
+
+    Weights of earlier versions load too: what they did not know of places has weight 0, so their logits are the same.
     """
 
     def __init__(
@@ -48,7 +54,8 @@ class Transformer(nn.Module):
         self.head_dim = dim // heads
         self.embed = nn.Embedding(num_classes, dim)
         self.given = nn.Parameter(torch.zeros(dim))
-        self.place = nn.Linear(2 * _WAVES * axes, dim, bias=False) if axes > 1 else None
+        self.place = nn.Linear(2 * _WAVES * axes, dim, bias=False)
+        self.register_load_state_dict_pre_hook(_with_all_waves)
         self.estimate = nn.Linear(num_classes, dim, bias=False) if self_conditioning else None
         self.time = nn.Sequential(nn.Linear(time_dim, time_dim), nn.SiLU(), nn.Linear(time_dim, time_dim), nn.SiLU())
         self.modulate = nn.Linear(time_dim, 6 * dim)
@@ -73,8 +80,7 @@ class Transformer(nn.Module):
         """Logits at every element."""
         h = self.embed(x_t.flatten(1))
         places = _places(x_t, self.axes)
-        if self.place is not None:
-            h = h + self.place(_waves(places, h))
+        h = h + self.place(_waves(places, h))
         if given is not None:
             h = h + given.flatten(1)[..., None] * self.given
         if self.estimate is not None and estimate is not None:
@@ -138,8 +144,20 @@ def _places(x: Tensor, axes: int) -> list[Tensor]:
 
 def _waves(places: list[Tensor], like: Tensor) -> Tensor:
     """Sine and cosine of p pi / 2^i along each axis, (L, 2 axes waves)."""
-    angles = [p[:, None] * torch.pi * 0.5 ** torch.arange(_WAVES, device=p.device) for p in places]
+    halves = 2 ** torch.arange(_WAVES, device=like.device)  # half a period each
+    angles = [p[:, None] % (2 * halves) * (torch.pi / halves) for p in places]  # below 2 pi, so exact at any place
     return torch.cat([part for a in angles for part in (a.sin(), a.cos())], -1).to(like.dtype)
+
+
+def _with_all_waves(net: Transformer, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Complete weights of before: networks of sequences had no `place`, others had 8 waves an axis."""
+    name, new = f"{prefix}place.weight", net.place.weight
+    old = state.get(name)
+    if old is None and f"{prefix}embed.weight" in state:
+        state[name] = torch.zeros_like(new)
+    elif old is not None and old.shape == (len(new), 2 * _WAVES_BEFORE * net.axes):
+        parts = old.unflatten(1, (2 * net.axes, _WAVES_BEFORE))
+        state[name] = F.pad(parts, (0, _WAVES - _WAVES_BEFORE)).flatten(1)
 
 
 def _rotation(places: list[Tensor], head_dim: int, like: Tensor) -> tuple[Tensor, Tensor]:
