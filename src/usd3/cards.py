@@ -149,6 +149,6 @@ def measured_table(found: Any, model: str, file: Path, trained: Mapping[str, Any
 
 def _options(settings: Mapping[str, Any]) -> list[str]:
     """The options of an evaluation that are not the default, without those that name a place or do not matter."""
-    usual = asdict(EvaluationSettings())
+    usual = asdict(EvaluationSettings(from_nothing=True))  # as `usd3 evaluate` does by default
     own = {name: value for name, value in settings.items() if value != usual[name]}
     return [f"--{name} {json.dumps(own[name])}" for name in usual if name in own and name not in _UNSAID]

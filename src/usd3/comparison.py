@@ -12,7 +12,7 @@ import numpy as np
 from usd3._checks import require
 from usd3._tables import aligned, escaped, markdown, places, short, tabular
 from usd3.config import DataConfig
-from usd3.metrics.summary import COLUMNS, RATIOS, Summary, summarise
+from usd3.metrics.summary import COLUMNS, RATIOS, STRUCTURE, Summary, summarise
 from usd3.step import SETTLED
 
 __all__ = [
@@ -37,7 +37,8 @@ __all__ = [
 
 
 class Metric(NamedTuple):
-    """A column. Not every one says what is better: samples without any sense are the most diverse.
+    """A column. Not every one says what is better: samples without any sense are the most diverse, and melodies
+    should have as many notes on the beat, rests and repeated bars as true ones.
 
     Nor do the train-to-test ratios: as printed they grow with copying and with quality.
     """
@@ -62,6 +63,7 @@ IMAGE_METRICS = {
 }
 METRICS = {
     **{key: Metric(title, None if key == "edit_diversity" else "lower") for key, title in COLUMNS.items()},
+    **{key: Metric(title, None) for key, title in STRUCTURE.items()},
     **{key: Metric(title, None) for key, title in RATIOS.items()},
     **IMAGE_METRICS,
     "bits_per_element": Metric("bits/element"),
@@ -96,7 +98,7 @@ class Row:
 def read_row(label: str, found: Mapping[str, Any]) -> Row:
     """What `usd3 evaluate` wrote about a model."""
     settings, trained = found["settings"], found["trained"]
-    objects = found["objects"] + found.get("ratio_objects", 0)
+    objects = found["objects"] + found.get("ratio_objects", 0) + found.get("free_objects", 0)
     drawn, seconds = objects * settings["runs"], _number(found["sampling_seconds"])
     minutes, counted = _number(trained["minutes"]), trained["steps"] - SETTLED
     costs = {

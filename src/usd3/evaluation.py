@@ -17,8 +17,8 @@ from usd3._tables import aligned
 from usd3.conditioning import prefix_given
 from usd3.config import DataConfig
 from usd3.data import Dataset
-from usd3.metrics import Summary, evaluate_continuations, format_table
-from usd3.metrics.summary import COLUMNS, RATIOS, format_cell
+from usd3.metrics import Summary, evaluate_continuations, format_table, melody_structure
+from usd3.metrics.summary import COLUMNS, RATIOS, STRUCTURE, format_cell
 from usd3.pipeline import Pipeline
 from usd3.progress import say
 from usd3.ratios import SharedPrefixes, as_columns, as_numbers, named_objects
@@ -91,6 +91,7 @@ class EvaluationSettings:
         ratios: another array of the .npz, whose objects begin like training ones: these are continued too, for the
             train-to-test ratios; null: where held-out prefixes occur in the training data, those.
         baselines: compare with a Markov chain and with other held-out objects; images with real ones.
+        from_nothing: of melodies, draw as many more from nothing, and show their metre, rests and repeated bars too.
         bound_samples: times at which the likelihood bound is estimated; 0: no bound.
         temperature: divide the logits by this.
         sampler: one of the method's; null: its own.
@@ -106,6 +107,7 @@ class EvaluationSettings:
     include_prefix: bool = True
     ratios: str | None = None
     baselines: bool = True
+    from_nothing: bool = False
     bound_samples: int = 64
     temperature: float = 1.0
     sampler: str | None = None
@@ -161,7 +163,8 @@ class HeldOut:
 class Evaluation:
     """The rows of the table, the likelihood in bits per element, and how much of it repeats the training data.
 
-    `ratio_objects` were continued besides the held-out `objects`, for the train-to-test ratios.
+    `ratio_objects` were continued besides the held-out `objects`, for the train-to-test ratios; `free_objects` were
+    drawn from nothing.
     """
 
     settings: dict[str, Any]
@@ -171,6 +174,7 @@ class Evaluation:
     bits_per_element: dict[str, float] = field(default_factory=dict)
     parroting: dict[str, dict[str, float]] = field(default_factory=dict)
     ratio_objects: int = 0
+    free_objects: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON, which knows finite numbers alone: None stands for the others."""
@@ -186,6 +190,8 @@ class Evaluation:
     def as_text(self) -> str:
         """Tables to read."""
         lines = [format_table(_part(self.rows, COLUMNS))]
+        if structure := _part(self.rows, STRUCTURE):
+            lines += ["", format_table(structure, STRUCTURE)]
         if self.bits_per_element:
             lines += ["", "bits per element of the held-out continuations (nats in brackets):"]
             lines += [f"  {name}: {b:.3f} ({b * math.log(2):.3f})" for name, b in self.bits_per_element.items()]
@@ -225,8 +231,8 @@ def _finite(value: Any) -> Any:
 
 
 Draws = dict[str, Tensor]
-"""Objects (R, N, ...) in the categories of the data, as they are kept in a file: "tokens", and for the train-to-test
-ratios "ratio_tokens"."""
+"""Objects (R, N, ...) in the categories of the data, as they are kept in a file: "tokens", for the train-to-test
+ratios "ratio_tokens", and "free_tokens", melodies drawn from nothing."""
 
 
 class Task(Protocol):
@@ -245,7 +251,10 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Continuations:
-    """The task on sequences: continue held-out objects, and for the train-to-test ratios those of `shared`."""
+    """The task on sequences: continue held-out objects, and for the train-to-test ratios those of `shared`.
+
+    Of melodies, also draw some from nothing.
+    """
 
     pipeline: Pipeline
     dataset: Dataset
@@ -266,7 +275,12 @@ class Continuations:
     def sizes(self) -> dict[str, int]:
         """Objects of a run."""
         besides = {} if self.shared is None else {"ratio_tokens": len(self.shared)}
-        return {"tokens": len(self.held_out.truth)} | besides
+        free = {"free_tokens": len(self.held_out.truth)} if self._draws_free else {}
+        return {"tokens": len(self.held_out.truth)} | besides | free
+
+    @property
+    def _draws_free(self) -> bool:
+        return self.dataset.music and self.settings.from_nothing
 
     def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Draws:
         """Continue each object `runs` times."""
@@ -274,12 +288,20 @@ class Continuations:
         if self.shared is not None:
             what = {"tokens": self.shared.truth, "given": self.held_out.given}
             drawn["ratio_tokens"] = draw_runs(self.pipeline, self.settings, corrector, callback, **what)
+        if self._draws_free:
+            num = len(self.held_out.truth)
+            drawn["free_tokens"] = draw_runs(self.pipeline, self.settings, corrector, callback, num=num)
         return drawn
 
     def measure(self, generated: Draws, settings: EvaluationSettings) -> Evaluation:
         """Compare with what is true."""
         tokens, besides = generated["tokens"], generated.get("ratio_tokens")
-        return evaluate(self.pipeline, self.dataset, self.held_out, settings, tokens, self.shared, besides)
+        found = evaluate(self.pipeline, self.dataset, self.held_out, settings, tokens, self.shared, besides)
+        if "free_tokens" in generated:
+            free = generated["free_tokens"]
+            found.rows = _after_first(found.rows, "model, from nothing", melody_structure(free))
+            found.free_objects = free.shape[1]
+        return found
 
 
 def shared_prefixes(
@@ -360,7 +382,7 @@ def evaluate(
     truth, generated = held_out.truth.flatten(1), generated.flatten(2)
     pad = None if held_out.pad is None else held_out.pad.flatten(1)
     skip = 0 if settings.include_prefix else prefix
-    row = evaluate_continuations(generated, truth=truth, skip=skip, pad=pad)
+    row = _compared(generated, truth, skip, pad, dataset.music)
     used = asdict(settings) | {"prefix": prefix}
     found = Evaluation(used, len(truth), held_out.skipped, {"model": row})
     if settings.bound_samples:
@@ -391,6 +413,18 @@ def evaluate(
     return found
 
 
+def _compared(runs: Tensor, truth: Tensor, skip: int, pad: Tensor | None, music: bool) -> dict[str, Summary]:
+    """The row of continuations (R, N, L): how far from the truth, and of melodies what holds them together."""
+    row = evaluate_continuations(runs, truth=truth, skip=skip, pad=pad)
+    return row | melody_structure(runs, pad) if music else row
+
+
+def _after_first(rows: dict[str, Any], name: str, row: Any) -> dict[str, Any]:
+    """The rows with one more in the second place."""
+    (first, *others) = rows.items()
+    return dict([first, (name, row), *others])
+
+
 def evaluate_baselines(
     dataset: Dataset, held_out: HeldOut, settings: EvaluationSettings, shared: SharedPrefixes | None = None
 ) -> Evaluation:
@@ -403,7 +437,7 @@ def evaluate_baselines(
     pad = None if held_out.pad is None else held_out.pad.flatten(1)
     skip = 0 if settings.include_prefix else prefix
     drawn = reference_runs(dataset, truth, prefix, pad, settings.runs, settings.seed)
-    rows = {name: evaluate_continuations(x, truth=truth, skip=skip, pad=pad) for name, x in drawn.items()}
+    rows = {name: _compared(x, truth, skip, pad, dataset.music) for name, x in drawn.items()}
     bits = {"Markov chain": chain_bits(dataset, truth, prefix, pad)}
     if shared is not None:
         drawn = reference_runs(dataset, shared.truth.flatten(1), prefix, None, settings.runs, settings.seed)

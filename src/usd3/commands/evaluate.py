@@ -37,7 +37,8 @@ class EvaluateOptions(EvaluationSettings):
     Args:
         model: folder of a run or of a saved model, or the name of a packaged one.
         samples: an .npz with "tokens" (R, N, ...) to measure instead of new samples, or of one run (N, ...), as
-            `usd3 sample` writes them; with --ratios also with "ratio_tokens", as --save_samples writes both.
+            `usd3 sample` writes them; with --ratios also with "ratio_tokens", and for --from_nothing with
+            "free_tokens", as --save_samples writes them.
         save_samples: write the samples here, an .npz; null: do not keep them.
         data_path: where the data are, if not where they were in training.
         test_key: the held-out array of an .npz, if not that of training.
@@ -51,6 +52,7 @@ class EvaluateOptions(EvaluationSettings):
         trust_code: allow a network or method of your own to be imported.
     """
 
+    from_nothing: bool = True
     model: str = ""
     samples: str | None = None
     save_samples: str | None = None
@@ -168,6 +170,7 @@ def _samples(options: EvaluateOptions, pipeline: Pipeline) -> Draws | None:
     for name in names:
         if not isinstance(stored, dict) or name not in stored:
             raise ValueError(f'samples = {path}: expected an .npz with "{name}"')
+    names += [name for name in ("free_tokens",) if options.from_nothing and name in stored]
     return {name: _checked(stored[name], pipeline) for name in names}
 
 

@@ -105,7 +105,7 @@ def _pieces_of_test(
 def _tell_tales(steps: NDArray[np.uint8], stretch: int | None) -> Iterator[Hashable]:
     """What two pieces share only if they are related, in whatever key: a whole melody, and any `stretch` steps of one.
 
-    The rests around a melody do not count. A held note says nothing, so whatever changes fewer than 8 times is left out.
+    The rests around a melody do not count. A held note says nothing: whatever changes fewer than 8 times is left out.
     """
     sounding = np.flatnonzero(steps != REST)
     whole = _changes(steps[sounding[0] : sounding[-1] + 1])
@@ -123,8 +123,10 @@ def _tell_tales(steps: NDArray[np.uint8], stretch: int | None) -> Iterator[Hasha
 
 
 def _changes(steps: NDArray[np.uint8]) -> NDArray[np.int16]:
-    """A melody without its key, (L - 1,): at each step but the first 0 if nothing changes, 1 if a rest begins, and for a
-    note the semitones from the last one, plus 200.
+    """A melody without its key, (L - 1,).
+
+    At each step but the first: 0 if nothing changes, 1 if a rest begins, and for a note the semitones from the last
+    one, plus 200.
     """
     index = np.arange(len(steps))
     last = np.maximum.accumulate(np.where(steps != REST, index, 0))  # where the last note is that sounded

@@ -1,6 +1,7 @@
 """Distances between what was generated and what is true.
 
-For sequences: n-grams, edit distance, copying of the training data. For images: by what a network sees in them.
+For sequences: n-grams, edit distance, copying of the training data. For melodies also metre, rests and repetitions. For
+images: by what a network sees in them.
 """
 
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 from usd3._lazy import lazily
 from usd3.metrics.edits import edit_diversity
 from usd3.metrics.images import ImageMetrics, frechet_distance, image_metrics, label_score, nearest, precision_recall
+from usd3.metrics.melodies import melody_structure
 from usd3.metrics.ngrams import ngram_hellinger, ngram_outliers
 from usd3.metrics.parroting import Ratio, distances_to_matches, matching_rows, train_to_test_ratio
 from usd3.metrics.summary import Summary, format_table
@@ -33,6 +35,7 @@ __all__ = [
     "image_metrics",
     "label_score",
     "matching_rows",
+    "melody_structure",
     "nearest",
     "ngram_hellinger",
     "ngram_outliers",

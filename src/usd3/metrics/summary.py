@@ -9,7 +9,7 @@ import numpy as np
 from usd3._checks import require
 from usd3.metrics._arrays import Floats
 
-__all__ = ["COLUMNS", "RATIOS", "Summary", "format_cell", "format_table", "summarise"]
+__all__ = ["COLUMNS", "RATIOS", "STRUCTURE", "Summary", "format_cell", "format_table", "summarise"]
 
 COLUMNS = {
     **{f"{n}g_hellinger": f"{n}g Hellinger" for n in (1, 2, 3)},
@@ -21,6 +21,7 @@ RATIOS = {
     for key, title in (("hellinger", "Hellinger"), ("outliers", "outliers"))
     for n in (1, 2, 3)
 }
+STRUCTURE = {"on_beat": "notes on the beat", "rests": "rests", "repeated_bars": "bars repeated"}
 
 
 class Summary(NamedTuple):

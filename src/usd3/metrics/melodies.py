@@ -1,0 +1,70 @@
+"""What holds a melody together, in numbers: its metre, its rests, its repetitions."""
+
+from typing import Any
+
+import numpy as np
+
+from usd3._checks import as_count
+from usd3.metrics._arrays import Bools, Ints, as_array, as_pad, as_sequences
+from usd3.metrics.summary import Summary, summarise
+
+__all__ = ["melody_structure", "on_beat", "repeated_bars", "rests"]
+
+
+def melody_structure(
+    melodies: Any, pad: Any = None, rest: int = 128, beat: int = 4, bar: int = 16
+) -> dict[str, Summary]:
+    """The three shares below for R sets of melodies: their means, and standard deviations over the sets.
+
+    None of them has a direction that is better: compare with the same numbers of true melodies.
+
+    Args:
+        melodies: Pitches at each step, integers (R, N, L), or (N, L) for one set.
+        pad: Booleans (N, L), True = padding.
+        rest: The token of a rest.
+        beat: Steps of a beat; melodies begin on one.
+        bar: Steps of a bar; melodies begin with one.
+
+    Returns:
+        "on_beat", "rests", "repeated_bars".
+    """
+    sets = as_array(melodies)[None] if getattr(melodies, "ndim", 3) == 2 else melodies
+    sets = as_sequences(sets, "melodies", "(R, N, L)")
+    hidden = as_pad(pad, sets.shape[1:])
+    hidden = np.zeros(sets.shape[1:], dtype=bool) if hidden is None else hidden
+    shares = {
+        "on_beat": [on_beat(x, hidden, rest, beat) for x in sets],
+        "rests": [rests(x, hidden, rest) for x in sets],
+        "repeated_bars": [repeated_bars(x, hidden, rest, bar) for x in sets],
+    }
+    return {name: summarise(np.array(values)) for name, values in shares.items()}
+
+
+def on_beat(melodies: Ints, pad: Bools, rest: int = 128, beat: int = 4) -> float:
+    """The share of all notes (N, L) that begin on a beat; a note begins where another pitch sounds than before."""
+    beat = as_count(beat, "beat", 1)
+    before = np.pad(melodies[:, :-1], ((0, 0), (1, 0)), constant_values=rest)
+    begins = (melodies != before) & (melodies != rest) & ~pad
+    return _share(begins[:, ::beat].sum(), begins.sum())
+
+
+def rests(melodies: Ints, pad: Bools, rest: int = 128) -> float:
+    """The share of all steps (N, L) at which nothing sounds."""
+    return _share(((melodies == rest) & ~pad).sum(), (~pad).sum())
+
+
+def repeated_bars(melodies: Ints, pad: Bools, rest: int = 128, bar: int = 16) -> float:
+    """The share of all bars with a note that are the same as an earlier bar of their melody, (N, L).
+
+    A bar that is cut short, by padding or by the end, does not count.
+    """
+    bars = melodies.shape[1] // as_count(bar, "bar", 1)
+    cut = melodies[:, : bars * bar].reshape(len(melodies), bars, bar)
+    counts = (cut != rest).any(2) & ~pad[:, : bars * bar].reshape(cut.shape).any(2)
+    same = (cut[:, :, None] == cut[:, None]).all(-1)  # (N, bars, bars)
+    again = (same & counts[:, None] & np.tri(bars, k=-1, dtype=bool)).any(2) & counts
+    return _share(again.sum(), counts.sum())
+
+
+def _share(part: Any, whole: Any) -> float:
+    return float(part / whole) if whole else float("nan")
