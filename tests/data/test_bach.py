@@ -96,7 +96,7 @@ def test_works_stored_twice_are_on_one_side(folder, seed):
 
 
 def stretches_of(split, length=64):
-    """All that sounds like something in any key: `length` steps of a row, from their first pitch, if 8 of them change."""
+    """Any `length` steps of a row, from their first pitch, that change at least 8 times."""
     found = set()
     for row, pad in zip(split.tokens.numpy(), split.pad.numpy()):
         row = row[~pad].astype(np.int16)

@@ -34,9 +34,9 @@ def load_bach(
     """Voices of Bach's works as windows of `length` sixteenth notes: pitches 0..127, 128 a rest.
 
     The scores are those of the installed music21. Windows do not overlap; a short last one is padded with rests and
-    kept if a quarter of it is real. Pieces that share a voice, or 64 steps of one (the same hymn tune, say), in any key,
-    are on the same side of the split. The melodies are cached in the folder `cache` (by default $USD3_CACHE, else usd3
-    in the user's cache folder). `progress` is called with (done, total) while the scores are read.
+    kept if a quarter of it is real. Pieces that share a voice, or 64 steps of one (the same hymn tune, say), are on the
+    same side of the split, in whatever key. The melodies are cached in the folder `cache` (by default $USD3_CACHE, else
+    usd3 in the user's cache folder). `progress` is called with (done, total) while the scores are read.
     """
     melodies = _cached_melodies(_cache_folder(cache), progress)
     return melodies_dataset("bach", melodies, length, test_fraction, seed, stretch=_STRETCH)
