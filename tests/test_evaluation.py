@@ -6,9 +6,9 @@ import re
 import pytest
 import torch
 
-from usd3.config import ModelConfig
+from usd3.config import DataConfig, ModelConfig
 from usd3.data import Dataset, Sequences
-from usd3.evaluation import EvaluationSettings, HeldOut, continue_held_out, evaluate
+from usd3.evaluation import Continuations, EvaluationSettings, HeldOut, continue_held_out, evaluate
 from usd3.pipeline import Pipeline, PipelineConfig
 
 K, L, P = 5, 12, 4
@@ -90,3 +90,44 @@ def test_parroting_is_seen_where_a_prefix_occurs_in_the_training_data():
 def test_other_data_than_the_models_are_refused():
     with pytest.raises(ValueError, match=r"shape of the data = \(3,\): expected \(12,\)"):
         measured(Dataset("x", K, Sequences(counting([0])[:, :3]), Sequences(counting([0])[:, :3])))
+
+
+def melodies(num: int, beat: int) -> torch.Tensor:
+    """Melodies of two equal bars whose notes begin every `beat` steps, or every second of them."""
+    pitches = 60 + torch.arange(num * 16 // beat).reshape(num, -1)
+    return pitches.repeat_interleave(beat, 1).repeat(1, 2)
+
+
+def test_melodies_are_also_measured_by_what_holds_them_together():
+    held_out = melodies(6, 4)
+    dataset = Dataset("x", 129, Sequences(melodies(6, 4)), Sequences(held_out), music=True)
+    model = Pipeline(PipelineConfig(129, [32], model=ModelConfig(dim=16, depth=1, heads=2, time_dim=8), prefix=4))
+    settings = EvaluationSettings(runs=2, steps=2, bound_samples=0, from_nothing=True)
+    task = Continuations.of(model, DataConfig("array"), dataset, settings)
+    assert task.sizes == {"tokens": 6, "free_tokens": 6}
+    drawn = task.draw()
+    assert drawn["free_tokens"].shape == drawn["tokens"].shape == (2, 6, 32)
+    assert not torch.equal(drawn["free_tokens"][:, :, :4], held_out[:, :4].expand(2, -1, -1))
+    found = task.measure(drawn | {"tokens": melodies(6, 2).expand(2, -1, -1)}, settings)
+    assert list(found.rows)[:2] == ["model", "model, from nothing"]
+    of = {
+        name: {key: row[key].mean for key in ("on_beat", "rests", "repeated_bars")} for name, row in found.rows.items()
+    }
+    assert of["model"] == {"on_beat": 0.5, "rests": 0, "repeated_bars": 0.5}
+    assert of["the truth itself"] == {"on_beat": 1, "rests": 0, "repeated_bars": 0.5}
+    assert of["model, from nothing"]["repeated_bars"] == 0
+    assert "1g_hellinger" not in found.rows["model, from nothing"]
+    assert found.free_objects == 6
+    assert re.search(r"notes on the beat +rests +bars repeated\nmodel +0.500 +0.000 +0.500\n", found.as_text())
+    alone = task.measure({"tokens": drawn["tokens"]}, settings)
+    assert "model, from nothing" not in alone.rows
+
+
+def test_other_data_than_melodies_have_no_metre():
+    dataset = Dataset("x", K, Sequences(counting([0, 1])), Sequences(counting([2, 3, 4])))
+    chosen = EvaluationSettings(runs=1, steps=2, bound_samples=0, from_nothing=True)
+    task = Continuations.of(pipeline(), DataConfig("array"), dataset, chosen)
+    assert list(task.sizes) == ["tokens"]
+    found = task.measure(task.draw(), chosen)
+    assert "on_beat" not in found.rows["model"]
+    assert "beat" not in found.as_text()

@@ -24,6 +24,7 @@ from usd3.commands.export import rounded, without_places
 from usd3.config import DataConfig, ModelConfig
 from usd3.data import ImageSource, read_midi
 from usd3.experiment import fit
+from usd3.metrics import melody_structure
 from usd3.pipeline import Pipeline, PipelineConfig
 
 HEAVY = ("lightning", "torchmetrics", "matplotlib", "torch._dynamo", "music21")
@@ -307,12 +308,21 @@ def test_the_models_of_the_package_play_and_go_on_as_one_would(name, tmp_path, m
     tune, given = ode_to_joy(), (torch.arange(256) < 32)[None]
     order = torch.cat([torch.arange(32), 32 + torch.randperm(224, generator=torch.Generator().manual_seed(0))])
     right, shuffled = (pipeline.bound(x, given, num_samples=8).item() / 224 for x in (tune, tune[:, order]))
-    assert right < 0.6  # 0.34 and 0.13 when they were packaged; uniform guesses need log 129 = 4.86
-    assert shuffled > 1.5  # 2.4 and 1.95
+    assert right < 0.6  # 0.31 and 0.16 when they were packaged; uniform guesses need log 129 = 4.86
+    assert shuffled > 1.5  # 2.6 and 2.2
 
 
 def test_the_model_of_bach_knows_his_melodies():
     pipeline = usd3.Pipeline.from_pretrained("bach", device="cpu")
     held_out = pipeline.config.data.load().test.tokens[:8].long()
     nats = pipeline.bound(held_out, num_samples=8) / 256
-    assert nats.mean() < 0.6  # 0.48 when it was packaged
+    assert nats.mean() < 0.6  # 0.45 when it was packaged
+
+
+@pytest.mark.parametrize("name", ["bach", "pop909"])
+def test_melodies_drawn_from_nothing_keep_their_metre(name):
+    """74 and 42 % of the notes of 195 and 862 melodies begin on a beat; without places it was 28 % on POP909."""
+    pipeline = usd3.Pipeline.from_pretrained(name, device="cpu")
+    found = melody_structure(pipeline.sample(4, num_steps=12))
+    assert found["on_beat"].mean > {"bach": 0.5, "pop909": 0.33}[name]
+    assert found["rests"].mean < 0.5
