@@ -3,13 +3,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help install test lint demo toy clean
+.PHONY: help install test lint demo toy resolve clean
 
 help:
 	@echo "make install   create $(VENV) and install the package with its music and test extras"
 	@echo "make test      lint, type-check and test"
 	@echo "make demo      train on Bach's melodies, continue held-out ones, measure; a few minutes"
 	@echo "make toy       learn a known toy distribution and draw it beside the truth (toy.png)"
+	@echo "make resolve   check that pip finds the versions of constraints.txt on PyPI, whatever lies on this disk"
 	@echo "make clean     remove $(VENV) and every cache"
 
 # Rebuilt only when the dependencies change: the package itself is installed in place.
@@ -33,6 +34,9 @@ demo: $(READY)
 
 toy: $(READY)
 	$(BIN)/python examples/toy.py
+
+resolve:
+	$(PYTHON) -m pip --isolated install --quiet --dry-run --ignore-installed --constraint constraints.txt '.[music,test]'
 
 clean:
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
