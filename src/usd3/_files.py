@@ -18,6 +18,7 @@ __all__ = [
     "known_folder",
     "new_folder",
     "remove_unfinished",
+    "require_free",
     "write_whole",
     "written_whole",
 ]
@@ -76,10 +77,25 @@ def contents(folder: Path) -> list[Path]:
 
 
 def is_free(path: Path) -> bool:
-    """Whether nothing is there, or an empty folder; below a file there is no room for anything."""
+    """Whether nothing is there, or an empty folder; below a file nothing can be."""
     if path.exists():
         return path.is_dir() and not contents(path)
-    return next(parent for parent in path.absolute().parents if parent.exists()).is_dir()
+    return _file_above(path) is None
+
+
+def _file_above(path: Path) -> Path | None:
+    """What stands where a path needs a folder; None: nothing does."""
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    return None if there.is_dir() else there
+
+
+def require_free(folder: Path, option: str) -> None:
+    """Refuse a folder, named by an option, that something is in, or that cannot be one."""
+    require(is_free(folder), option, folder, f"a folder that is new or empty{_but_file(folder)}")
+
+
+def _but_file(folder: Path) -> str:
+    return "" if (file := _file_above(folder)) is None else f", but {file} is a file"
 
 
 def known_folder(name: str | None, mark: str, what: str) -> Path | None:
@@ -88,7 +104,7 @@ def known_folder(name: str | None, mark: str, what: str) -> Path | None:
         return None
     folder = Path(name)
     known = is_free(folder) or (folder / mark).is_file()
-    require(known, "out", folder, f"a folder that is new, empty, or that of {what}")
+    require(known, "out", folder, f"a folder that is new, empty, or that of {what}{_but_file(folder)}")
     return folder
 
 

@@ -34,6 +34,7 @@ def raise_again() -> None:
 def insist() -> None:
     """Raise KeyboardInterrupt where one was swallowed since, by the set-up of others."""
     if _seen:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         raise KeyboardInterrupt
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from usd3._checks import require
-from usd3._files import full_disk, is_free, write_whole
+from usd3._files import full_disk, require_free, write_whole
 from usd3._locks import locked
 from usd3._processes import is_main
 from usd3.checkpoints import find_checkpoints, step_of
@@ -31,10 +31,10 @@ def own_folder(folder: Path, resume: bool) -> Iterator[None]:
     if resume:
         read_recipe(folder)
     elif _is_first():
-        _require_free(folder)
+        require_free(folder, "run")
     with locked(folder, "run", option) if _is_first() else nullcontext():
         if not resume and _is_first():
-            _require_free(folder)  # again: another may have been faster
+            require_free(folder, "run")  # again: another may have been faster
         try:
             yield
         except BaseException as error:
@@ -43,8 +43,9 @@ def own_folder(folder: Path, resume: bool) -> Iterator[None]:
             full = full_disk(error)
             if full is None:
                 raise
-            saved = find_checkpoints(folder / "checkpoints")
-            then = f"--resume {folder} goes on from step {step_of(saved[0])}" if saved else "start it anew"
+            saved, begun = find_checkpoints(folder / "checkpoints"), (folder / _RECIPE).is_file()
+            step = step_of(saved[0]) if saved else 0
+            then = f"--resume {folder} goes on from step {step}" if begun else "start it anew"
             raise OSError(f"{option} = {folder}: expected room on its disk ({full}); make some, then {then}") from error
 
 
@@ -75,10 +76,6 @@ def require_same_data(data: Mapping[str, Any], folder: Path, what: str) -> None:
 def _is_first() -> bool:
     """Whether this process has the folder for all of a run; SLURM numbers those that it starts."""
     return is_main() and int(os.environ.get("SLURM_PROCID", 0)) == 0
-
-
-def _require_free(folder: Path) -> None:
-    require(is_free(folder), "run", folder, "a folder that is new or empty")
 
 
 def _is_of_use(folder: Path) -> bool:

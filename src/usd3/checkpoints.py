@@ -39,9 +39,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Write beside the final name, then rename: a checkpoint that exists is whole. Nothing is unpickled on reading."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        """Write the checkpoint, or leave nothing behind."""
-        with written_whole(path) as temporary:
-            torch.save(checkpoint, temporary)
+        """Write the checkpoint, or leave nothing behind; through a file of Python's, which says why it cannot."""
+        with written_whole(path) as temporary, open(temporary, "wb") as file:
+            torch.save(checkpoint, file)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Read a checkpoint of tensors and plain values."""
