@@ -40,7 +40,8 @@ def written_whole(path: Path | str) -> Iterator[Path]:
         temporary.touch()
         mode = stat.S_IMODE(temporary.stat().st_mode)
         yield temporary
-        temporary.chmod(mode)
+        if stat.S_IMODE(temporary.stat().st_mode) != mode:
+            temporary.chmod(mode)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)

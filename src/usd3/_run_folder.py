@@ -1,7 +1,6 @@
 """The folder of a run: who has it, what it is about, and what is left of it where it fails."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -13,7 +12,7 @@ import yaml  # type: ignore[import-untyped]
 from usd3._checks import require
 from usd3._files import full_disk, require_free, write_whole
 from usd3._locks import locked
-from usd3._processes import is_main
+from usd3._processes import leads_run
 from usd3.checkpoints import find_checkpoints, step_of
 
 __all__ = ["begin", "own_folder", "read_recipe", "require_same_data"]
@@ -30,15 +29,15 @@ def own_folder(folder: Path, resume: bool) -> Iterator[None]:
     option = "resume" if resume else "run"
     if resume:
         read_recipe(folder)
-    elif _is_first():
+    elif leads_run():
         require_free(folder, "run")
-    with locked(folder, "run", option) if _is_first() else nullcontext():
-        if not resume and _is_first():
+    with locked(folder, "run", option) if leads_run() else nullcontext():
+        if not resume and leads_run():
             require_free(folder, "run")  # again: another may have been faster
         try:
             yield
         except BaseException as error:
-            if not resume and _is_first() and not _is_of_use(folder):
+            if not resume and leads_run() and not _is_of_use(folder):
                 _clear(folder)
             full = full_disk(error)
             if full is None:
@@ -71,11 +70,6 @@ def require_same_data(data: Mapping[str, Any], folder: Path, what: str) -> None:
     for name, now in data.items():
         kept = before.get(name, now)
         require(now == kept, f"{name} of {what}", now, f"{kept}, as those that the run had; start a new run")
-
-
-def _is_first() -> bool:
-    """Whether this process has the folder for all of a run; SLURM numbers those that it starts."""
-    return is_main() and int(os.environ.get("SLURM_PROCID", 0)) == 0
 
 
 def _is_of_use(folder: Path) -> bool:

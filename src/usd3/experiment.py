@@ -14,7 +14,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy
 
 from usd3._checks import require
-from usd3._processes import is_main
+from usd3._processes import leads_run
 from usd3._random import seed_of
 from usd3._run_folder import begin, own_folder, read_recipe, require_same_data
 from usd3.callbacks import Ema, StopOnSignal, StopOnTime, TrainingProgress
@@ -106,7 +106,7 @@ def _fit(recipe: Recipe, folder: Path, resume: bool, progress: bool, callbacks: 
     module = Training(pipeline.model, pipeline.method, recipe.training, recipe.seed)
     if start is not None:
         require_fitting(start, module)
-    if is_main():
+    if leads_run():
         begin(folder, asdict(recipe), told)
     data = SequenceData(dataset, recipe.training, recipe.seed, recipe.data.transpose)
     with warnings.catch_warnings():
