@@ -17,6 +17,7 @@ import pytest
 import yaml
 from runs import tiny_recipe
 
+from usd3._locks import locked
 from usd3.baselines import METHODS
 from usd3.cli import main
 from usd3.commands import compare, jobs
@@ -347,3 +348,12 @@ def test_jobs_side_by_side_share_threads_and_gpus(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert [jobs._share(place, 2)["CUDA_VISIBLE_DEVICES"] for place in range(2)] == ["5", "7"]
     assert jobs._share(0, 2)["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_folder_in_which_another_comparison_is_at_work_is_refused(done, capsys):
+    folder, _ = done
+    with locked(folder / "out", "comparison", "out"):
+        assert main(command(folder, "--out", str(folder / "out"))) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert f"out = {folder / 'out'}: expected a folder that no other process uses, but process {os.getpid()}" in line
+    assert not (folder / "out" / ".comparison.lock").exists()

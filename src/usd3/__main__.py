@@ -1,7 +1,19 @@
-"""python -m usd3"""
+"""The program `usd3`, also as `python -m usd3`."""
 
 import sys
 
-from usd3.cli import main
+from usd3._interrupts import end_at_once
 
-sys.exit(main())
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Run the command line; its import takes a moment, in which Ctrl-C works too."""
+    end_at_once()
+    from usd3.cli import main
+
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,26 +1,47 @@
 """Files that appear whole or not at all, and names that are free."""
 
+import errno
 import os
+import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from usd3._checks import require
 
-__all__ = ["is_free", "known_folder", "new_folder", "remove_unfinished", "write_whole", "written_whole"]
+__all__ = [
+    "contents",
+    "full_disk",
+    "is_alive",
+    "is_free",
+    "known_folder",
+    "new_folder",
+    "remove_unfinished",
+    "require_free",
+    "write_whole",
+    "written_whole",
+]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def written_whole(path: Path | str) -> Iterator[Path]:
     """A temporary name beside `path`; what is written there takes the name `path` once it is safely on the disk.
 
-    If anything fails on the way, what was at `path` stays, and the temporary file is removed.
+    If anything fails on the way, what was at `path` stays, and the temporary file is removed. Who may read the file is
+    what the umask says, whatever wrote it: safetensors would let its owner alone.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
+        temporary.touch()
+        mode = stat.S_IMODE(temporary.stat().st_mode)
         yield temporary
+        if stat.S_IMODE(temporary.stat().st_mode) != mode:
+            temporary.chmod(mode)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -36,9 +57,46 @@ def write_whole(path: Path | str, content: bytes | str) -> None:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def full_disk(error: BaseException | None) -> str | None:
+    """What the system said where an error comes from a disk without room, or a limit of it; None: it does not.
+
+    safetensors has a number in its message alone; torch raises an error of its own after that of the file.
+    """
+    while error is not None:
+        number = error.errno if isinstance(error, OSError) else None
+        told = re.search(r"os error (\d+)", str(error))
+        for found in (number, int(told[1]) if told else None):
+            if found in _FULL:
+                return os.strerror(found)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def contents(folder: Path) -> list[Path]:
+    """What is in a folder, without the file that says who has it."""
+    return [path for path in folder.iterdir() if not (path.name.startswith(".") and path.suffix == ".lock")]
+
+
 def is_free(path: Path) -> bool:
-    """Whether nothing is there, or an empty folder."""
-    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    """Whether nothing is there, or an empty folder; below a file nothing can be."""
+    if path.exists():
+        return path.is_dir() and not contents(path)
+    return _file_above(path) is None
+
+
+def _file_above(path: Path) -> Path | None:
+    """What stands where a path needs a folder; None: nothing does."""
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    return None if there.is_dir() else there
+
+
+def require_free(folder: Path, option: str) -> None:
+    """Refuse a folder, named by an option, that something is in, or that cannot be one."""
+    require(is_free(folder), option, folder, f"a folder that is new or empty{_but_file(folder)}")
+
+
+def _but_file(folder: Path) -> str:
+    return "" if (file := _file_above(folder)) is None else f", but {file} is a file"
 
 
 def known_folder(name: str | None, mark: str, what: str) -> Path | None:
@@ -47,7 +105,7 @@ def known_folder(name: str | None, mark: str, what: str) -> Path | None:
         return None
     folder = Path(name)
     known = is_free(folder) or (folder / mark).is_file()
-    require(known, "out", folder, f"a folder that is new, empty, or that of {what}")
+    require(known, "out", folder, f"a folder that is new, empty, or that of {what}{_but_file(folder)}")
     return folder
 
 
@@ -67,11 +125,12 @@ def remove_unfinished(folder: Path) -> None:
     """Remove what a killed process left half-written in a folder."""
     for left in folder.glob(".*.part*"):
         process = left.name.rsplit(".part", 1)[0].rpartition(".")[2]
-        if not (process.isdecimal() and _is_alive(int(process))):
+        if not (process.isdecimal() and is_alive(int(process))):
             left.unlink(missing_ok=True)
 
 
-def _is_alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
+    """Whether there is a process of this number."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import torch.distributed as dist
 
-__all__ = ["gathered", "is_main", "rank_and_world"]
+__all__ = ["gathered", "is_main", "leads_run", "rank_and_world"]
 
 T = TypeVar("T")
 
@@ -19,6 +19,11 @@ def rank_and_world() -> tuple[int, int]:
 def is_main() -> bool:
     """Whether this process speaks for all: the first of those a launcher or Lightning started."""
     return rank_and_world()[0] == 0 and int(os.environ.get("LOCAL_RANK", 0)) == 0
+
+
+def leads_run() -> bool:
+    """Whether this process is the first of a training, for which SLURM may have started them all."""
+    return is_main() and int(os.environ.get("SLURM_PROCID", 0)) == 0
 
 
 def gathered(mine: T) -> list[T]:

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.tensor import DTensor
 
+from usd3._interrupts import insist
 from usd3.progress import Advance, progress
 
-__all__ = ["Ema", "StopOnSignal", "StopOnTime", "TrainingProgress"]
+__all__ = ["Ema", "StopOnSignal", "StopOnTime", "TrainingProgress", "local", "shards"]
 
 
 class Ema(pl.Callback):
@@ -39,7 +40,7 @@ class Ema(pl.Callback):
 
         A rate on the device is read there, so that a CUDA graph can hold the function.
         """
-        weights, self._handed_over = _shards(module), True
+        weights, self._handed_over = shards(module), True
 
         def move(rate: float | Tensor) -> None:
             if not isinstance(rate, Tensor):
@@ -55,7 +56,7 @@ class Ema(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Start from the weights as they are, unless a checkpoint has brought the averages."""
-        weights = _shards(module)
+        weights = shards(module)
         self.averages = [a.to(w.device) for a, w in zip(self.averages, weights)] or _copies(weights)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -69,7 +70,7 @@ class Ema(pl.Callback):
         if trainer.global_step > self._step:
             self._step = trainer.global_step
             if not self._handed_over:
-                torch._foreach_lerp_(self.averages, _shards(module), self.rate(self._step))
+                torch._foreach_lerp_(self.averages, shards(module), self.rate(self._step))
 
     @contextmanager
     def averaged(self, module: pl.LightningModule) -> Iterator[None]:
@@ -81,7 +82,7 @@ class Ema(pl.Callback):
             self._swap(module)
 
     def _swap(self, module: pl.LightningModule) -> None:
-        weights = _shards(module)
+        weights = shards(module)
         kept = _copies(weights)
         torch._foreach_copy_(weights, self.averages)
         torch._foreach_copy_(self.averages, kept)
@@ -100,7 +101,7 @@ class Ema(pl.Callback):
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Take the averages from a checkpoint; the weights are already in place, and stay."""
-        weights = _shards(module)
+        weights = shards(module)
         kept = _copies(weights)
         set_model_state_dict(module, checkpoint["ema"], options=StateDictOptions(full_state_dict=True))
         self.averages = _copies(weights)
@@ -153,6 +154,7 @@ class StopOnSignal(pl.Callback):
             trainer.limit_val_batches = 0  # Lightning would validate first, and the minutes of the run would go on
             self._restore()
 
+        insist()
         if trainer.world_size == 1 and threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -170,9 +172,14 @@ class StopOnSignal(pl.Callback):
         self._before = {}
 
 
-def _shards(module: nn.Module) -> list[Tensor]:
+def shards(module: nn.Module) -> list[Tensor]:
     """The weights, or the part of each that this process holds; writing to them changes the module."""
-    return [(p.to_local() if isinstance(p, DTensor) else p).detach() for p in module.parameters()]
+    return local(module.parameters())
+
+
+def local(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Tensors, or the part of each that this process holds."""
+    return [(t.to_local() if isinstance(t, DTensor) else t).detach() for t in tensors]
 
 
 def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:

@@ -11,11 +11,11 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
-from torch import Tensor
+from torch import Tensor, nn
 
 from usd3._files import remove_unfinished, written_whole
 from usd3._processes import is_main
-from usd3.callbacks import Ema
+from usd3.callbacks import Ema, local, shards
 from usd3.pipeline import PipelineConfig, save_pretrained
 
 __all__ = [
@@ -24,6 +24,8 @@ __all__ = [
     "averaged_export",
     "find_checkpoints",
     "newest_whole",
+    "require_finite",
+    "require_fitting",
     "require_whole",
     "step_of",
 ]
@@ -37,9 +39,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Write beside the final name, then rename: a checkpoint that exists is whole. Nothing is unpickled on reading."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        """Write the checkpoint, or leave nothing behind."""
-        with written_whole(path) as temporary:
-            torch.save(checkpoint, temporary)
+        """Write the checkpoint, or leave nothing behind; through a file of Python's, which says why it cannot."""
+        with written_whole(path) as temporary, open(temporary, "wb") as file:
+            torch.save(checkpoint, file)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Read a checkpoint of tensors and plain values."""
@@ -59,6 +61,36 @@ def require_whole(path: Path | str) -> None:
         raise ValueError(f"{path}: expected a whole checkpoint ({error})") from None
     if broken is not None:
         raise ValueError(f"{path}: expected a whole checkpoint (record {broken} is damaged)")
+
+
+def require_fitting(path: Path, module: nn.Module) -> None:
+    """Refuse a checkpoint whose weights are not those of a module; none is read, but for its name and shape."""
+    saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
+    had, needed = (
+        {name: tuple(value.shape) for name, value in state.items() if isinstance(value, Tensor)}
+        for state in (saved, module.state_dict())
+    )
+    other = next((name for name in needed | had if had.get(name) != needed.get(name)), None)
+    if other is not None:
+        shapes = f"{needed.get(other, 'none')} for {other}, not {had.get(other, 'none')}"
+        raise ValueError(f"{path}: expected weights of the network's shapes, {shapes}; start a new run")
+
+
+def require_finite(trainer: pl.Trainer, module: Any) -> None:
+    """Refuse to save weights, averages or optimisers that a step has ruined; the device is asked once."""
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    averages = [average for callback in callbacks if isinstance(callback, Ema) for average in callback.averages]
+    states = [state for optimizer in module.optimisers() for state in optimizer.state.values()]
+    moments = local(value for state in states for value in state.values() if isinstance(value, Tensor))
+    found = [x.isfinite().all() for x in [*shards(module), *averages, *moments] if x.is_floating_point()]
+    found += [~x.isnan().any() for x in local(module.buffers())]  # a mask may have -inf
+    device = trainer.strategy.root_device
+    finite = bool(torch.stack([answer.to(device, non_blocking=True) for answer in found]).all())
+    if not trainer.strategy.reduce_boolean_decision(finite):
+        raise ArithmeticError(
+            f"the weights or their optimiser are no longer finite at step {trainer.global_step}, which is not saved: "
+            f"{module.remedy}"
+        )
 
 
 def find_checkpoints(folder: Path) -> list[Path]:
@@ -123,6 +155,7 @@ class Checkpoints(pl.Callback):
         if step == self._saved:
             return
         module.log_recent()  # refuses a loss that is no number before it is saved
+        require_finite(trainer, module)  # a step may ruin the weights and have a loss all the same
         self.export(trainer, module)  # before the checkpoint: a run that is killed in between comes here again
         trainer.save_checkpoint(self.folder / "checkpoints" / f"step-{step:08d}.ckpt")
         self._saved = step

@@ -12,6 +12,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser  # type: ignore[attr-defined]
 
+from usd3._interrupts import end_at_once, raise_again
 from usd3._messages import explained, near
 from usd3._version import __version__
 from usd3.recipes import find_recipe, list_recipes
@@ -26,7 +27,12 @@ def _found(place: str) -> Any:
 
 
 def _later(place: str) -> Callable[..., Any]:
-    return lambda *arguments: _found(place)(*arguments)
+    def run(*arguments: Any) -> Any:
+        command = _found(place)
+        raise_again()
+        return command(*arguments)
+
+    return run
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,9 @@ COMMANDS = {
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status. Errors are one line on stderr."""
     _wait_asleep()
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        end_at_once()  # until the command begins
+        arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview())
         return 0

@@ -52,7 +52,8 @@ class DataConfig:
             `usd3 encode` wrote).
         path: the file or folder; not for "bach".
         length: steps of a melody, 16th notes; only for "bach" and "midi". Longer ones are cut, shorter ones padded.
-        num_classes: number of categories of an "array"; null: the largest token + 1.
+        num_classes: number of categories of an "array"; null: the largest token + 1, but it is asked for where that is
+            more than 65,536 and ten times the number of tokens that occur.
         music: whether the tokens of an "array" are MIDI pitches 0..127 with 128 for a rest.
         pad_value: the token of an "array" that marks padding, for example -1; null: none.
         train_key: name of the training array in an .npz.

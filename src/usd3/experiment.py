@@ -10,22 +10,23 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-import yaml  # type: ignore[import-untyped]
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy
 
 from usd3._checks import require
-from usd3._files import is_free, write_whole
-from usd3._processes import is_main
+from usd3._processes import leads_run
 from usd3._random import seed_of
+from usd3._run_folder import begin, own_folder, read_recipe, require_same_data
 from usd3.callbacks import Ema, StopOnSignal, StopOnTime, TrainingProgress
-from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, averaged_export, newest_whole, step_of
+from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, averaged_export, newest_whole, require_fitting, step_of
 from usd3.config import Recipe, TrainingConfig
 from usd3.data import Dataset
+from usd3.data.fingerprints import fingerprint
 from usd3.logs import run_logs
 from usd3.noise import Marginal
 from usd3.pictures import loss_plot
 from usd3.pipeline import Pipeline, PipelineConfig
+from usd3.progress import say
 from usd3.train import SequenceData, Training
 
 __all__ = ["default_prefix", "fit", "pipeline_for"]
@@ -72,31 +73,41 @@ def fit(
 ) -> Pipeline:
     """Train the recipe's model in a folder of its own; with `resume`, go on from its newest whole checkpoint.
 
-    A run ends after its `steps`, or its `minutes`. Ctrl-C and SIGTERM end it after the current step with a checkpoint,
-    and then raise KeyboardInterrupt. `callbacks` are Lightning's, besides our own.
+    One process at a time has the folder, or those of one run. A run ends after its `steps`, or its `minutes`. Ctrl-C
+    and SIGTERM end it after the current step with a checkpoint, and then raise KeyboardInterrupt. `callbacks` are
+    Lightning's, besides our own.
     """
-    folder, main = Path(folder), is_main()
+    folder = Path(folder)
     possible = recipe.training.accelerator != "gpu" or torch.cuda.is_available()
     require(possible, "training.accelerator", "gpu", "cpu or auto, as torch sees no GPU")
     alone = recipe.training.minutes is None or _world(recipe.training) == 1
     require(alone, "training.minutes", recipe.training.minutes, "null with several processes, or training.devices 1")
+    with own_folder(folder, resume):
+        return _fit(recipe, folder, resume, progress, callbacks)
+
+
+def _fit(recipe: Recipe, folder: Path, resume: bool, progress: bool, callbacks: Sequence[pl.Callback]) -> Pipeline:
+    """`fit` in a folder that is ours; what does not fit together is refused before anything is written."""
     if resume:
         _require_same(recipe, folder)
-    elif main:
-        require(is_free(folder), "run", folder, "a folder that is new or empty")
+    dataset = recipe.data.load()
+    told = _about(dataset)
+    if resume:
+        require_same_data(told, folder, str(recipe.data.path or f"the data {dataset.name}"))
     start = newest_whole(folder / "checkpoints") if resume else None
     done = 0 if start is None else step_of(start)
     require(
         recipe.training.steps >= done, "training.steps", recipe.training.steps, f"at least the {done} that are done"
     )
-    dataset = recipe.data.load()
     pipeline = pipeline_for(recipe, dataset)
-    if main:
-        write_whole(folder / "recipe.yaml", yaml.safe_dump(asdict(recipe), sort_keys=False))
     pipeline.diffusion.validate = False  # the data are checked, and a loss that is no number is noticed
     pipeline.diffusion.impl = recipe.training.impl
     pipeline.model.train()  # Lightning trains a network in the mode it finds
     module = Training(pipeline.model, pipeline.method, recipe.training, recipe.seed)
+    if start is not None:
+        require_fitting(start, module)
+    if leads_run():
+        begin(folder, asdict(recipe), told)
     data = SequenceData(dataset, recipe.training, recipe.seed, recipe.data.transpose)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning.*")
@@ -107,15 +118,23 @@ def fit(
         _plot(folder)
     if trainer.global_step < recipe.training.steps and not module.clock.over:
         raise KeyboardInterrupt(f"stopped at step {trainer.global_step}")
+    if start is not None and trainer.global_step == done:
+        more = f"steps {2 * done}" if done >= recipe.training.steps else f"minutes {2 * (module.clock.limit or 1):g}"
+        say(f"{folder} is finished, with {done} steps; for more: --resume {folder} --training.{more}")
     return Pipeline.from_pretrained(folder, device="cpu", trust_code=True)
+
+
+def _about(dataset: Dataset) -> dict[str, Any]:
+    """By what the data of a run are known again."""
+    train = dataset.train
+    known = {"num_classes": dataset.num_classes, "shape": list(dataset.shape), "train_objects": len(train)}
+    return known | {"fingerprint": fingerprint(train.tokens, train.pad)}
 
 
 def _require_same(recipe: Recipe, folder: Path) -> None:
     """What a run is about cannot change when it is resumed; how it is trained, and where its data are, can."""
     file = folder / "recipe.yaml"
-    if not file.is_file():
-        raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
-    before, now, default = yaml.safe_load(file.read_text()), asdict(recipe), asdict(Recipe())
+    before, now, default = read_recipe(folder), asdict(recipe), asdict(Recipe())
     before["data"]["path"] = now["data"]["path"]
     for part in ("data", "diffusion", "method", "model"):
         for name, value in now[part].items():

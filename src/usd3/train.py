@@ -74,6 +74,8 @@ class Training(pl.LightningModule):
     it as one CUDA graph; what Lightning would do with the loss is then done. Otherwise Lightning does it.
     """
 
+    remedy = "try a smaller training.lr, more training.warmup, or training.clip 1"
+
     def __init__(self, model: nn.Module, method: Method, config: TrainingConfig, seed: int = 0):
         super().__init__()
         self.model, self.method, self.config, self.seed = model, method, config, seed
@@ -167,6 +169,10 @@ class Training(pl.LightningModule):
         else:
             optimizer_closure()
 
+    def optimisers(self) -> list[torch.optim.Optimizer]:
+        """All that are stepped."""
+        return self.trainer.optimizers
+
     def on_train_end(self) -> None:
         """Give back the memory of the graph."""
         self._whole = None
@@ -185,9 +191,7 @@ class Training(pl.LightningModule):
         loss, bits = torch.stack(self._recent).mean(0).tolist()
         self._recent.clear()
         if not math.isfinite(loss):
-            raise ArithmeticError(
-                f"the loss is {loss} at step {self.global_step}: try a smaller training.lr or more training.warmup"
-            )
+            raise ArithmeticError(f"the loss is {loss} at step {self.global_step}: {self.remedy}")
         self.latest = {"loss": loss, "bits_per_element": bits}
         rate = self.trainer.optimizers[0].param_groups[0]["lr"]
         rows = {"train/loss": loss, "train/bits_per_element": bits, "train/lr": rate, "minutes": self.clock.minutes}

@@ -125,3 +125,39 @@ def test_a_missing_file_is_named(tmp_path):
 def test_the_test_fraction_lies_between_0_and_1(save, fraction):
     with pytest.raises(ValueError, match="test_fraction"):
         load_arrays(save("data.npy", ROWS), test_fraction=fraction)
+
+
+def test_held_out_tokens_beyond_those_of_training_are_told_unless_the_number_is_given(save):
+    path = save(train=ROWS % 5, test=ROWS)
+    with pytest.warns(UserWarning, match=r"the largest held-out token is 6, that of training 4; there are 7"):
+        assert load_arrays(path).num_classes == 7
+    assert load_arrays(path, num_classes=7).num_classes == 7
+    assert load_arrays(save(train=ROWS, test=ROWS % 5)).num_classes == 7
+    padded = save(train=ROWS % 5, test=np.where(ROWS > 4, 99, ROWS))
+    assert load_arrays(padded, pad_value=99).num_classes == 5
+
+
+def test_a_random_split_is_never_told_of(save):
+    rows = np.zeros((20, 3), dtype=int)
+    for largest in range(20):  # whichever rows are held out
+        numbered = rows.copy()
+        numbered[largest] = 5
+        assert load_arrays(save("data.npy", numbered)).num_classes == 6
+
+
+@pytest.mark.parametrize("kind", ["few elements", "many elements"])
+def test_far_more_categories_than_tokens_that_occur_are_asked_about(save, kind):
+    rows = np.arange(400).reshape(100, 4) if kind == "few elements" else np.arange(80_000).reshape(20_000, 4) % 400
+    rows[0, 0] = 1_999_999 if kind == "few elements" else 70_000
+    path, count = save("data.npy", rows), rows[0, 0] + 1
+    with pytest.raises(ValueError, match=f"num_classes = None: expected how many .* --data.num_classes {count}"):
+        load_arrays(path)
+    assert load_arrays(path, num_classes=int(count)).num_classes == count
+
+
+def test_small_numbers_of_categories_and_well_used_ones_are_never_asked_about(save):
+    sparse = np.zeros((20, 3), dtype=int)
+    sparse[:, 0] = 65_535
+    assert load_arrays(save("data.npy", sparse)).num_classes == 65_536
+    used = 7 * np.arange(30_000).reshape(10_000, 3)
+    assert load_arrays(save("data.npy", used)).num_classes == 7 * 29_999 + 1

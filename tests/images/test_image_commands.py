@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from usd3.cli import main
+from usd3.images import fitting
 
 COMMON = ["--accelerator", "cpu", "--batch_size", "8", "--steps", "2", "--warmup", "1", "--progress", "false"]
 SMALL = {
@@ -88,11 +89,16 @@ def test_an_interruption_before_training_leaves_what_was_there(command, run, cap
 
 
 def test_an_interruption_after_the_start_says_how_to_go_on(capsys, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
+    original = fitting.ImageTraining.training_step
 
-    monkeypatch.setattr("usd3.images.fitting.ImageTraining.training_step", interrupted)
-    assert main(["classifier", "--images", "some.npz", "--run", "mine", *SMALL["classifier"]]) == 130
+    def interrupted(self, batch, batch_idx):
+        if batch["step"] == 1:
+            raise KeyboardInterrupt
+        return original(self, batch, batch_idx)
+
+    monkeypatch.setattr(fitting.ImageTraining, "training_step", interrupted)
+    words = ["--run", "mine", *SMALL["classifier"], "--log_every", "1"]
+    assert main(["classifier", "--images", "some.npz", *words]) == 130
     printed = capsys.readouterr().err.strip().splitlines()[-1]
     assert printed == "usd3 classifier: interrupted (`usd3 classifier --resume mine` goes on)"
 

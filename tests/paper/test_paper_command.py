@@ -14,6 +14,7 @@ import torch
 import yaml
 from runs import tiny_recipe
 
+from usd3._locks import locked
 from usd3.cli import main
 from usd3.commands.paper import published_pictures
 from usd3.comparison import METRICS
@@ -94,6 +95,14 @@ def test_a_study_goes_on_where_it_failed_and_its_table_shows_both_numbers(paper,
     assert "A table (Table 7)" in printed
     assert "Look twice." in printed
     assert "three objects" in printed
+
+
+def test_a_study_that_another_process_runs_is_refused(paper, capsys):
+    own = Path("runs/paper/small").absolute()
+    with locked(own, "study", "out"):
+        assert run(paper, "run", "table", "--data", "toy") == 1
+    assert f"out = {own}: expected a folder that no other process uses" in capsys.readouterr().err
+    assert not list(own.iterdir())
 
 
 def test_the_written_tables_say_the_same(paper):

@@ -14,6 +14,7 @@ import yaml  # type: ignore[import-untyped]
 
 from usd3._checks import as_count, require
 from usd3._files import known_folder, new_folder, write_whole
+from usd3._locks import locked
 from usd3.commands.entries import Entry, about_method, plain, read_entry, require_names, require_same_recipe
 from usd3.commands.entries import method_words as _methods
 from usd3.commands.jobs import Job, run_jobs
@@ -106,23 +107,24 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
         _require_measurable(entry, dataset, settings)  # before anything is trained
     scale = _scale(data, dataset, settings, options.device)
     out = new_folder("runs", "compare") if out is None else out
-    print(f"results go to {out}; with --out {out} the same command goes on", file=sys.stderr)
-    write_whole(out / _MARK, json.dumps(_about(entries, settings), indent=2) + "\n")
-    try:
-        todo = [job for entry in entries for job in _training(entry, out)]
-        _say_done("trained", len(entries) - len(todo), len(entries))
-        failed = run_jobs("training", todo, options.jobs)
-        entries = [entry for entry in entries if entry.label not in failed]
-        failed |= _measure(entries, out, options, settings, keep=dataset.source is not None)
-        entries = [entry for entry in entries if entry.label not in failed]
-        wanted = settings.baselines and bool(entries)
-        references = _references(data, settings, out, scale) if wanted else {}
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"(the same command with --out {out} goes on)") from None
-    _write(entries, references, out)
-    if failed:
-        reasons = "; ".join(f"{label}: {reason}" for label, reason in failed.items())
-        raise ChildProcessError(f"{len(failed)} of the methods failed: {reasons}")
+    with locked(out, "comparison", "out"):
+        print(f"results go to {out}; with --out {out} the same command goes on", file=sys.stderr)
+        write_whole(out / _MARK, json.dumps(_about(entries, settings), indent=2) + "\n")
+        try:
+            todo = [job for entry in entries for job in _training(entry, out)]
+            _say_done("trained", len(entries) - len(todo), len(entries))
+            failed = run_jobs("training", todo, options.jobs)
+            entries = [entry for entry in entries if entry.label not in failed]
+            failed |= _measure(entries, out, options, settings, keep=dataset.source is not None)
+            entries = [entry for entry in entries if entry.label not in failed]
+            wanted = settings.baselines and bool(entries)
+            references = _references(data, settings, out, scale) if wanted else {}
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"(the same command with --out {out} goes on)") from None
+        _write(entries, references, out)
+        if failed:
+            reasons = "; ".join(f"{label}: {reason}" for label, reason in failed.items())
+            raise ChildProcessError(f"{len(failed)} of the methods failed: {reasons}")
 
 
 # ---- what is compared ---------------------------------------------------------------------------------------------

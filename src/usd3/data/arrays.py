@@ -1,8 +1,10 @@
 """Data from NumPy files: .npy of shape (N, ...), or .npz with a training and a test array."""
 
 import os
+import warnings
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from usd3.data.splits import is_test_group
 __all__ = ["load_arrays", "read_arrays", "read_tokens", "sequences"]
 
 _LARGEST = 2**31 - 1
+_MANY = 2**16  # categories; fewer are never asked about
+_SPARSE = 10  # more categories than so many times those that occur are asked about
 
 
 def load_arrays(
@@ -32,7 +36,9 @@ def load_arrays(
     """The integer array of a .npy file, or the arrays named `train` and `test` of a .npz file, all of shape (N, ...).
 
     Without a test array, `test_fraction` of the rows, drawn at random, are the test split. `num_classes` is by default
-    the largest token + 1 (129 for music). Elements equal to `pad_value` are padding, and become token 0 there.
+    the largest token of both + 1 (129 for music), with a warning where the test array has larger tokens than the
+    training array. It is asked for where that is more than 65,536 and ten times the number of tokens that occur.
+    Elements equal to `pad_value` are padding, and become token 0 there.
     """
     path = Path(path)
     stored = read_arrays(path)
@@ -47,7 +53,9 @@ def load_arrays(
     else:
         train_tokens, test_tokens = _split(train_tokens, test_fraction, seed)
     if num_classes is None:
-        num_classes = MUSIC_CLASSES if music else 1 + max(_largest(x, pad_value) for x in (train_tokens, test_tokens))
+        num_classes = MUSIC_CLASSES if music else _count((train_tokens, test_tokens), pad_value, path)
+        if test in stored and test != train and not music:
+            _warn_unseen(train_tokens, test_tokens, pad_value, path)
     num_classes = as_count(num_classes, "num_classes", 2)
     return Dataset(
         path.stem,
@@ -95,7 +103,7 @@ def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
 def _checked(tokens: NDArray[Any], name: str, pad_value: int | None) -> NDArray[Any]:
     require(tokens.dtype.kind in "iu", f"{name}.dtype", tokens.dtype, "integers")
     require(tokens.ndim >= 2 and tokens.size > 0, f"{name}.shape", tokens.shape, "(N, ...), at least one object")
-    real = tokens if pad_value is None else tokens[tokens != pad_value]
+    real = _real(tokens, pad_value)
     require(real.size > 0, name, f"nothing but {pad_value}", "some elements that are no padding")
     for value in (int(real.min()), int(real.max())):
         padding = f" (where it is padding: --data.pad_value {value})" if value < 0 and pad_value is None else ""
@@ -108,6 +116,43 @@ def _split(tokens: NDArray[Any], fraction: float, seed: int) -> tuple[NDArray[An
     return tokens[~is_test], tokens[is_test]
 
 
-def _largest(tokens: NDArray[Any], pad_value: int | None) -> int:
-    real = tokens if pad_value is None else tokens[tokens != pad_value]
+def _count(splits: Sequence[NDArray[Any]], pad_value: int | None, path: Path) -> int:
+    """The number of categories, the largest token + 1; refused where hardly any of so many occur."""
+    real = [_real(tokens, pad_value) for tokens in splits]
+    count = 1 + max(_largest(tokens) for tokens in real)
+    if count > _MANY:
+        most = _most_distinct(real, count)
+        told = f"{path} has tokens up to {count - 1}, and at most {most} different ones"
+        number = f"number those that occur 0, 1, ..., or say --data.num_classes {count} where so many are meant"
+        require(count <= _SPARSE * most, "num_classes", None, f"how many categories there are: {told}; {number}")
+    return count
+
+
+def _most_distinct(splits: Sequence[NDArray[Any]], count: int) -> int:
+    """How many of `count` tokens occur; the number of all elements where even these would be too few."""
+    elements = sum(tokens.size for tokens in splits)
+    if count > _SPARSE * elements:
+        return elements
+    seen = np.zeros(count, dtype=bool)
+    for tokens in splits:
+        seen[tokens] = True
+    return int(seen.sum())
+
+
+def _warn_unseen(train: NDArray[Any], test: NDArray[Any], pad_value: int | None, path: Path) -> None:
+    """Say that held-out tokens are larger than all of training: a model learns nothing about them."""
+    seen, held_out = (_largest(_real(tokens, pad_value)) for tokens in (train, test))
+    if held_out > seen:
+        warnings.warn(
+            f"{path}: the largest held-out token is {held_out}, that of training {seen}; there are {held_out + 1} "
+            f"categories, the last of which training never shows (--data.num_classes {held_out + 1} if that is meant)",
+            stacklevel=3,
+        )
+
+
+def _real(tokens: NDArray[Any], pad_value: int | None) -> NDArray[Any]:
+    return tokens if pad_value is None else tokens[tokens != pad_value]
+
+
+def _largest(real: NDArray[Any]) -> int:
     return int(real.max()) if real.size else 0

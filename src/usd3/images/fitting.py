@@ -16,24 +16,26 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import lightning.pytorch as pl
 import torch
-import yaml  # type: ignore[import-untyped]
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch import Tensor, nn
 
 from usd3._checks import as_count, as_number, require
 from usd3._compile import compiled
-from usd3._files import is_free, write_whole
+from usd3._files import write_whole
 from usd3._processes import rank_and_world
 from usd3._random import seed_draws, seed_of
+from usd3._run_folder import begin, own_folder, read_recipe, require_same_data
 from usd3.batches import Batches, home_of
 from usd3.callbacks import StopOnSignal, StopOnTime, TrainingProgress
-from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, newest_whole, step_of
+from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, newest_whole, require_fitting, step_of
 from usd3.clock import Clock
 from usd3.config import TrainingConfig
 from usd3.data import Images, Sequences, as_floats, load_images
+from usd3.data.fingerprints import fingerprint
 from usd3.images.augment import augmented
 from usd3.images.folders import save_network
 from usd3.nets import VQGAN, Classifier
+from usd3.progress import say
 from usd3.step import Batch, WholeStep
 
 __all__ = ["FitConfig", "ImageTraining", "channels_last", "fit", "write_results"]
@@ -122,6 +124,7 @@ class ImageTraining(pl.LightningModule):
 
     names: ClassVar[tuple[str, ...]]  # what `train_on` shows for the log; the first is the loss
     on_screen: ClassVar[tuple[str, ...]]  # which of them the progress shows
+    remedy = "try a smaller lr or more warmup"
 
     def __init__(self, model: VQGAN | Classifier, config: FitConfig, images: Images):
         super().__init__()
@@ -232,9 +235,9 @@ class ImageTraining(pl.LightningModule):
             return
         values = dict(zip(self.names, torch.stack(self._recent).mean(0).tolist()))
         self._recent.clear()
-        loss = values[self.names[0]]
-        if not math.isfinite(loss):
-            raise ArithmeticError(f"the loss is {loss} at step {self.global_step}: try a smaller lr or more warmup")
+        bad = next((name for name, value in values.items() if not math.isfinite(value)), None)
+        if bad is not None:
+            raise ArithmeticError(f"the {bad} is {values[bad]} at step {self.global_step}: {self.remedy}")
         self.latest = {name: values[name] for name in self.on_screen}
         rows = {f"train/{name}": value for name, value in values.items()}
         rows |= {"train/lr": self.trainer.optimizers[0].param_groups[0]["lr"], "minutes": self.clock.minutes}
@@ -260,31 +263,48 @@ def fit(
 ) -> Images:
     """Train what `make` makes in a folder of its own; with `resume`, go on from its newest whole checkpoint.
 
-    The images are loaded where none are given; they are returned. A run that is resumed has the images it had, as far
-    as their number, size and classes tell. A run ends after its `steps`, or its `minutes`.
+    The images are loaded where none are given; they are returned. A run that is resumed has the images it had. A run
+    ends after its `steps`, or its `minutes`. One process at a time has the folder.
     Ctrl-C and SIGTERM end it after the current step with a checkpoint, and then raise KeyboardInterrupt.
     """
     folder, world = Path(folder), rank_and_world()[1]
     require(world == 1, "processes", world, "one; networks for images are trained by one process")
+    with own_folder(folder, resume):
+        return _fit(config, folder, make, images, resume, progress)
+
+
+def _fit(
+    config: FitConfig,
+    folder: Path,
+    make: Callable[[Images], ImageTraining],
+    images: Images | None,
+    resume: bool,
+    progress: bool,
+) -> Images:
+    """`fit` in a folder that is ours; what does not fit together is refused before anything is written."""
     if resume:
         _require_same(config, folder)
-    else:
-        require(is_free(folder), "run", folder, "a folder that is new or empty")
-    start = newest_whole(folder / "checkpoints") if resume else None
-    done = 0 if start is None else step_of(start)
-    require(config.steps >= done, "steps", config.steps, f"at least {done}, which the run has done")
     images = _load(config) if images is None else images
     torch.manual_seed(seed_of(config.seed))
     module = make(images)
+    told = module.data | {"fingerprint": fingerprint(images.train, images.train_labels)}
+    if resume:
+        require_same_data(told, folder, "the images")
+    start = newest_whole(folder / "checkpoints") if resume else None
+    done = 0 if start is None else step_of(start)
+    require(config.steps >= done, "steps", config.steps, f"at least {done}, which the run has done")
     if start is not None:
-        _require_same_images(module.data, folder)
-    write_whole(folder / "recipe.yaml", yaml.safe_dump(asdict(config), sort_keys=False))
+        require_fitting(start, module)
+    begin(folder, asdict(config), told)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning.*")
         trainer = _trainer(config, folder, [TrainingProgress()] if progress else [])
         trainer.fit(module, ckpt_path=start, weights_only=True)
     if trainer.global_step < config.steps and not module.clock.over:
         raise KeyboardInterrupt(f"stopped at step {trainer.global_step}")
+    if start is not None and trainer.global_step == done:
+        more = f"steps {2 * done}" if done >= config.steps else f"minutes {2 * (config.minutes or 1):g}"
+        say(f"{folder} is finished, with {done} steps; for more: --resume {folder} --{more}")
     return images
 
 
@@ -300,22 +320,11 @@ def _load(config: FitConfig) -> Images:
 
 def _require_same(config: FitConfig, folder: Path) -> None:
     """What a network is cannot change when its run is resumed; how it is trained can."""
-    file = folder / "recipe.yaml"
-    if not file.is_file():
-        raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
-    before = yaml.safe_load(file.read_text())
+    file, before = folder / "recipe.yaml", read_recipe(folder)
     for name in config.fixed:
         require(name in before, str(file), f"without {name}", f"the recipe of a {type(config).__name__}")
         now, kept = getattr(config, name), before[name]
         require(now == kept, name, now, f"{kept}, as in {file}; start a new run to change it")
-
-
-def _require_same_images(data: dict[str, Any], folder: Path) -> None:
-    """Refuse other images than those that config.json tells of; older ones tell less."""
-    before = json.loads((folder / "config.json").read_text())
-    for name, now in data.items():
-        kept = before.get(name, now)
-        require(now == kept, f"{name} of the images", now, f"{kept}, as those that the run had; start a new run")
 
 
 def _trainer(config: FitConfig, folder: Path, further: list[pl.Callback]) -> pl.Trainer:

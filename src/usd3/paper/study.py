@@ -15,7 +15,8 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from usd3._checks import require
-from usd3._files import write_whole
+from usd3._files import contents, write_whole
+from usd3._locks import locked
 from usd3.bench.machine import machine
 from usd3.commands.jobs import call
 
@@ -142,7 +143,13 @@ class Study:
                 Study.read(paper, name).run(paper, root, settings)
             elif settings.data is not None:
                 _require_same(root / name / _STATE, {"data": settings.data})
-        commands, failed = self.commands(paper, root, settings), None
+        commands = self.commands(paper, root, settings)
+        with locked(root / self.name, "study", "out"):
+            return self._run(commands, root, settings)
+
+    def _run(self, commands: list[list[str]], root: Path, settings: Settings) -> ChildProcessError | None:
+        """The commands that are not done yet, in a folder that is ours."""
+        failed = None
         state = self._state(root, settings)
         _keep(root / self.name, state)
         for number, command in enumerate(commands, start=1):
@@ -170,7 +177,7 @@ class Study:
         file = root / self.name / _STATE
         data = None if settings.data is None or not self.data else settings.data
         asked = {"data": data, "budget": settings.budget or self.budget}
-        if not file.is_file() or list(file.parent.iterdir()) == [file]:  # or nothing came of it
+        if not file.is_file() or contents(file.parent) == [file]:  # or nothing came of it
             return asked | {"done": [], "measured": []}
         state = _require_same(file, asked)
         return state | {"measured": _places(state)}
