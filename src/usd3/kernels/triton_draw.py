@@ -30,12 +30,12 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
     B = p.coefficients.shape[1]
     _kernel[(R,)](
         logits,
-        p.x,
-        p.x if p.m_x is None else p.m_x,
-        p.x if p.noisy is None else p.noisy,
-        p.coefficients,
-        p.coefficients if u is None else u,
-        p.x if p.free is None else p.free,
+        p.x.contiguous(),
+        p.x if p.m_x is None else p.m_x.contiguous(),
+        p.x if p.noisy is None else p.noisy.contiguous(),
+        p.coefficients.contiguous(),
+        (p.coefficients if u is None else u).contiguous(),
+        p.x if p.free is None else p.free.contiguous(),
         out,
         R,
         R // B,
