@@ -82,7 +82,8 @@ def plain_loop(d, size, steps, sampler, corrector, fixed, tokens, generator):
         for _ in range(corrector.num_steps):
             moves, size_ = Jumps(rate.clean, rate.noise, anew=rate.noise), corrector.step_size
             if size_ == "auto":
-                mass = kernels.jump_mass(model(x, time), x, d.noise, d.level(time, x), moves, "auto", Checks(True))
+                args = model(x, time), x, d.noise, d.level(time, x), moves, None, "auto", Checks(True)
+                mass = kernels.jump_mass(*args)
                 size_ = column(0.8 / flat(torch.where(free, mass, 0.0)).amax(1).clamp(min=1e-12), x)
             x = draw(x, time, moves.scaled(size_))
     return x

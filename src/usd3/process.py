@@ -163,10 +163,10 @@ class Process:
             )
         return x_0
 
-    def believe(self, logits: Tensor, x_t: Tensor, time: Tensor, checks: Checks) -> Belief:
+    def believe(self, logits: Tensor, x_t: Tensor, time: Tensor, checks: Checks, free: Tensor | None = None) -> Belief:
         """f = softmax(logits) seen from x_t."""
         require_logits(logits, x_t, self.noise.num_classes, "logits")
-        return predicted(logits, x_t, self.noise, self.level(time, x_t), checks)
+        return predicted(logits, x_t, self.noise, self.level(time, x_t), checks, free)
 
 
 def is_grid(times: int | Times) -> TypeGuard[Times]:

@@ -120,8 +120,8 @@ class Run:
         level, jumps = Level(alpha_bar, lost), Jumps(clean, noise, anew[0] if anew else None, damped)
         logits, process = self.denoise(x, time), self.process
         if auto:
-            mass = kernels.jump_mass(logits, x, process.noise, level, jumps, process.impl, self.checks)
-            mass = flat(torch.where(self.free, mass, 0.0))
+            mass = kernels.jump_mass(logits, x, process.noise, level, jumps, self.free, process.impl, self.checks)
+            mass = flat(mass)
             busiest = torch.cat([mass, mass.new_full((len(x), 1), 1e-12)], 1).amax(1)
             jumps = jumps.scaled(column(0.8 / busiest, x))
         return kernels.draw(logits, x, process.noise, level, jumps, u, self.free, process.impl, self.checks)
@@ -308,9 +308,11 @@ def _steps(run: Run, grid: list[float]) -> tuple[Tensor, Tensor]:
 
 def likeliest(run: Run, x: Tensor, t: float) -> Tensor:
     """The argmax of f at x and t for the free elements: how some methods end. What is certainly clean stays."""
-    logits, noise = run.denoise(x, network_time(t, x)), run.process.noise
-    run.checks.refuse("logits", logits.sum(), torch.isnan, FINITE)
-    return torch.where(run.free & (noise.at(x) > 0), data_logits(logits, noise).argmax(-1), x)
+    noise = run.process.noise
+    highest, best = data_logits(run.denoise(x, network_time(t, x)), noise).max(-1)
+    read = run.free & (noise.at(x) > 0)
+    run.checks.refuse("logits", torch.where(read, highest, 0.0), lambda v: ~v.isfinite(), FINITE)
+    return torch.where(read, best, x)
 
 
 def network_time(t: float, x: Tensor) -> Tensor:
