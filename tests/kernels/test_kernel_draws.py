@@ -63,7 +63,7 @@ def test_a_step_draws_what_the_eager_code_draws(fused, name, k, dtype):
 SAMPLERS = [
     ("exact", None),
     ("euler", usd3.Corrector(1, 0.05)),
-    ("tau_leaping", usd3.Corrector(2, "auto")),
+    ("tau_leaping", usd3.Corrector(2, 0.5)),
     ("gillespie", None),
 ]
 

@@ -171,7 +171,7 @@ def test_logits_that_are_not_finite_are_refused(impl, name, bad):
         lambda: d.draw(logits, x_t, 0.5, 0.2),
         lambda: d.loss(model, x_0, t=1.0),
         lambda: d.sample(model, (4, D), 3, device=logits.device),
-        lambda: d.sample(model, (4, D), 3, usd3.Corrector(1, "auto"), device=logits.device),
+        lambda: d.sample(model, (4, D), 3, usd3.Corrector(1, 0.5, None), device=logits.device),
     ):
         with pytest.raises(ValueError, match=FINITE):
             call()
