@@ -16,8 +16,10 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 
 from usd3._checks import require
 from usd3._files import is_free, write_whole
+from usd3._plain import read_yaml
 from usd3._processes import is_main
 from usd3._random import seed_of
+from usd3._trust import foreign_classes, require_trusted
 from usd3.callbacks import Ema, StopOnSignal, StopOnTime, TrainingProgress
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, averaged_export, newest_whole, step_of
 from usd3.config import Recipe, TrainingConfig
@@ -107,6 +109,7 @@ def fit(
         _plot(folder)
     if trainer.global_step < recipe.training.steps and not module.clock.over:
         raise KeyboardInterrupt(f"stopped at step {trainer.global_step}")
+    require_trusted(PipelineConfig.read(folder), foreign_classes(recipe))  # where nothing was left to train, it is old
     return Pipeline.from_pretrained(folder, device="cpu", trust_code=True)
 
 
@@ -115,7 +118,7 @@ def _require_same(recipe: Recipe, folder: Path) -> None:
     file = folder / "recipe.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
-    before, now, default = yaml.safe_load(file.read_text()), asdict(recipe), asdict(Recipe())
+    before, now, default = read_yaml(file), asdict(recipe), asdict(Recipe())
     before["data"]["path"] = now["data"]["path"]
     for part in ("data", "diffusion", "method", "model"):
         for name, value in now[part].items():

@@ -19,8 +19,8 @@ from usd3._files import write_whole, written_whole
 from usd3._messages import near
 from usd3._processes import gathered, rank_and_world
 from usd3._random import seed_of
+from usd3._trust import require_trusted
 from usd3._version import __version__
-from usd3.baselines import METHODS
 from usd3.config import NETS, DataConfig, DiffusionConfig, MethodConfig, ModelConfig
 from usd3.data import ImageSource
 from usd3.graphs import as_captured
@@ -157,11 +157,8 @@ class Pipeline:
                     expected += f", or a packaged model: {', '.join(packaged)}{near(folder.name, packaged)}"
                 raise FileNotFoundError(f"{folder / name}: expected {expected}")
         config = PipelineConfig.read(folder)
-        runs = "or trust_code: true, which runs the code of the class"
-        known = model is not None or trust_code or config.model.net in NETS
-        require(known, "model.net", config.model.net, f"one of {sorted(NETS)}, {runs}")
-        known = trust_code or config.method.name in METHODS
-        require(known, "method.name", config.method.name, f"one of {sorted(METHODS)}, {runs}")
+        if not trust_code:
+            require_trusted(config, () if model is None else (config.model.net,))
         pipeline = cls(config, model)
         pipeline.compile = compile
         try:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from usd3._checks import as_count, as_number, require
 from usd3._compile import compiled
 from usd3._files import is_free, write_whole
+from usd3._plain import read_json, read_yaml
 from usd3._processes import rank_and_world
 from usd3._random import seed_draws, seed_of
 from usd3.batches import Batches, home_of
@@ -303,7 +304,7 @@ def _require_same(config: FitConfig, folder: Path) -> None:
     file = folder / "recipe.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
-    before = yaml.safe_load(file.read_text())
+    before = read_yaml(file)
     for name in config.fixed:
         require(name in before, str(file), f"without {name}", f"the recipe of a {type(config).__name__}")
         now, kept = getattr(config, name), before[name]
@@ -312,7 +313,7 @@ def _require_same(config: FitConfig, folder: Path) -> None:
 
 def _require_same_images(data: dict[str, Any], folder: Path) -> None:
     """Refuse other images than those that config.json tells of; older ones tell less."""
-    before = json.loads((folder / "config.json").read_text())
+    before = read_json(folder / "config.json")
     for name, now in data.items():
         kept = before.get(name, now)
         require(now == kept, f"{name} of the images", now, f"{kept}, as those that the run had; start a new run")
