@@ -296,10 +296,27 @@ def _run_on_recipes(name: str, parser: ArgumentParser, words: list[str], options
 def _made(parser: ArgumentParser, arguments: list[str], kind: type[Any]) -> Any:
     """The options as a dataclass."""
     try:
-        values = parser.parse_args(arguments)
-    except ArgumentError as error:
+        values = parser.parse_args(_naming_files(arguments, kind))
+    except (ArgumentError, ImportError) as error:
         raise ArgumentError(None, explained(str(error), parser._option_string_actions)) from None
     return _as_dataclass(kind, values)
+
+
+def _naming_files(arguments: list[str], kind: Any) -> list[str]:
+    """The same with whole paths for sections in a file, as in `--model mine.yaml`, which would look like a class."""
+    found = []
+    for before, word in zip(["", *arguments], arguments):
+        option, equals, value = word.partition("=") if word.startswith("--") else (before, "", word)
+        is_file = os.path.isfile(value) and _is_section(option, kind)
+        found.append(f"{option}=" * bool(equals) + os.path.abspath(value) if is_file else word)
+    return found
+
+
+def _is_section(option: str, kind: Any) -> bool:
+    """Whether an option, as in --evaluation.images, is one that has options of its own."""
+    for name in option.removeprefix("--").split("."):
+        kind = get_type_hints(kind).get(name) if is_dataclass(kind) else None
+    return is_dataclass(kind)
 
 
 def _as_dataclass(kind: Any, values: Any) -> Any:
