@@ -1,12 +1,18 @@
 """Small folders and files of strangers take no more memory and time than their size allows."""
 
 import json
+import zipfile
+from dataclasses import asdict, replace
 
 import pytest
 import torch
+import yaml
+from runs import tiny_recipe
 from safetensors.torch import save_file
 
+from usd3.checkpoints import require_whole
 from usd3.config import DiffusionConfig, MethodConfig, ModelConfig
+from usd3.experiment import fit
 from usd3.images import load_classifier, load_vqgan
 from usd3.images.folders import save_network
 from usd3.nets import VQGAN, Classifier
@@ -84,6 +90,28 @@ def test_the_matrices_of_d3pm_are_not_made_larger_than_anyone_can_use(tmp_path):
     change(tmp_path, {"diffusion.num_steps": 10**5})
     with pytest.raises(ValueError, match=r"transitions = 100000 matrices of 129 x 129: expected at most"):
         Pipeline.from_pretrained(tmp_path)
+
+
+def test_a_resumed_run_is_not_built_larger_than_its_weights(tmp_path):
+    recipe = tiny_recipe(tmp_path, steps=1, validate_every=0)
+    fit(recipe, tmp_path / "run", progress=False)
+    wider = replace(recipe, model=replace(recipe.model, depth=MANY))
+    (tmp_path / "run" / "recipe.yaml").write_text(yaml.safe_dump(asdict(wider)))
+    with pytest.raises(ValueError, match="expected the weights of its config"):
+        fit(wider, tmp_path / "run", resume=True, progress=False)
+
+
+@pytest.mark.parametrize("kind", ["compressed", "told twice"])
+def test_a_checkpoint_is_no_larger_than_its_file(kind, tmp_path):
+    path = tmp_path / "step-1.ckpt"
+    torch.save({"x": torch.zeros(2**18)}, path)
+    require_whole(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED if kind == "compressed" else zipfile.ZIP_STORED) as records:
+        records.writestr("data", bytes(2**20))
+        if kind == "told twice":
+            records.filelist.append(records.filelist[0])
+    with pytest.raises(ValueError, match=r"expected a whole checkpoint \([\d,]+ bytes when unpacked\)"):
+        require_whole(path)
 
 
 @pytest.mark.parametrize("head", [{"hollow": False}, {"self_conditioning": True}, {"net": "film"}], ids=str)

@@ -35,12 +35,18 @@ __all__ = ["default_prefix", "fit", "pipeline_for"]
 
 def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
     """The untrained model of a recipe, its weights drawn from the recipe's seed."""
+    config = _config_for(recipe, dataset)
+    torch.manual_seed(seed_of(recipe.seed))
+    return Pipeline(config, objective=recipe.training.objective)
+
+
+def _config_for(recipe: Recipe, dataset: Dataset) -> PipelineConfig:
     marginal = None
     if recipe.diffusion.noise == "marginal":
         rows, pad = dataset.train.tokens.long(), dataset.train.pad
         rows = rows if pad is None else rows[~pad][:, None]
         marginal = Marginal.from_data(rows, dataset.num_classes).probs.tolist()
-    config = PipelineConfig(
+    return PipelineConfig(
         num_classes=dataset.num_classes,
         shape=list(dataset.shape),
         diffusion=recipe.diffusion,
@@ -56,8 +62,6 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
         precision=recipe.training.precision,
         steps=recipe.training.steps,
     )
-    torch.manual_seed(seed_of(recipe.seed))
-    return Pipeline(config, objective=recipe.training.objective)
 
 
 def default_prefix(config: TrainingConfig, length: int) -> int:
@@ -92,6 +96,8 @@ def fit(
         recipe.training.steps >= done, "training.steps", recipe.training.steps, f"at least the {done} that are done"
     )
     dataset = recipe.data.load()
+    if start is not None:
+        _config_for(recipe, dataset).require_weights(folder)  # before a network of any size is made
     pipeline = pipeline_for(recipe, dataset)
     if main:
         write_whole(folder / "recipe.yaml", yaml.safe_dump(asdict(recipe), sort_keys=False))

@@ -73,9 +73,12 @@ class PipelineConfig:
         most = f"at most {_MOST_ELEMENTS:,} elements, and {_MOST_LOGITS:,} elements times categories"
         require(fits, "shape", f"{tuple(self.shape)} of {num_classes} categories", most)
 
-    def bare_network(self) -> nn.Module:
-        """The network without its heads, freshly initialised."""
-        return self.model.build_bare(self.num_classes + (self.diffusion.noise == "absorbing"), self.shape)
+    def require_weights(self, folder: Path) -> None:
+        """Refuse a folder, if it has weights, whose weights are not those of our network of this config."""
+        file, heads = folder / "model.safetensors", (self.model.hollow, self.model.self_conditioning)
+        num_classes = self.num_classes + (self.diffusion.noise == "absorbing")
+        if self.model.net in NETS and file.is_file():
+            require_weights(file, lambda: self.model.build_bare(num_classes, self.shape), "module." * sum(heads))
 
     def has_trained(self, steps: int, minutes: float | None) -> bool:
         """Whether so many steps are done, or these minutes are over."""
@@ -173,13 +176,11 @@ class Pipeline:
         config = PipelineConfig.read(folder)
         if not trust_code:
             require_trusted(config, () if model is None else (config.model.net,))
-        weights = folder / "model.safetensors"
-        if model is None and config.model.net in NETS:
-            heads = (config.model.hollow, config.model.self_conditioning)
-            require_weights(weights, config.bare_network, "module." * sum(heads))
+        if model is None:
+            config.require_weights(folder)
         pipeline = cls(config, model)
         pipeline.compile = compile
-        load_weights(pipeline.model, weights)
+        load_weights(pipeline.model, folder / "model.safetensors")
         return pipeline.to(device_named(device))
 
     def save_pretrained(self, folder: Path | str) -> None:
