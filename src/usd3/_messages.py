@@ -26,6 +26,9 @@ def explained(text: str, options: Iterable[str]) -> str:
     text = " ".join(text.split())
     about = re.match(r'Parser key "([^"]+)": ', text)
     value = re.search(r"(?:Got|Given) value: (.*)$", text)
+    denied = re.search(r"Importing '([^']+)' is not allowed", text)
+    if denied:
+        return f"{about[1] if about else 'option'} = {denied[1]}: expected plain data, which name no class"
     kinds = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", text)
     if about and value and kinds:
         expected = dict.fromkeys(_KINDS.get(kind, kind) if kind else _choices(names) for kind, names in kinds)

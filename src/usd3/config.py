@@ -33,6 +33,7 @@ SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "exponential": schedules.Exponential,
     "geometric": schedules.Geometric,
 }
+_MOST_STEPS = 1_000_000  # of discrete time
 Kind = TypeVar("Kind")
 NETS: dict[str, type[nn.Module]] = {
     "transformer": Transformer,
@@ -149,6 +150,7 @@ class DiffusionConfig:
         kinds = ("uniform", "absorbing", "marginal")
         require(self.noise in kinds, "diffusion.noise", self.noise, f"one of {', '.join(kinds)}")
         require(self.schedule in SCHEDULES, "diffusion.schedule", self.schedule, f"one of {', '.join(SCHEDULES)}")
+        as_count(self.num_steps or 1, "diffusion.num_steps", 1, _MOST_STEPS)
 
     def build(self, num_classes: int, marginal: list[float] | None = None) -> Diffusion:
         """The diffusion on `num_classes` data categories; `marginal` are their frequencies."""
@@ -265,8 +267,12 @@ class ModelConfig:
 
     def build(self, diffusion: Diffusion, shape: Sequence[int] = ()) -> nn.Module:
         """The network for this diffusion on objects of `shape`, freshly initialised."""
-        num_classes = diffusion.noise.num_classes
-        net: nn.Module
+        net = self.build_bare(diffusion.noise.num_classes, shape)
+        net = Hollow(net, diffusion) if self.hollow else net
+        return SelfConditioned(net) if self.self_conditioning else net
+
+    def build_bare(self, num_classes: int, shape: Sequence[int] = ()) -> nn.Module:
+        """The network alone, whose weights in a file have the word "module" before them for each head around it."""
         if self.net in NETS:
             require(not self.options, "model.options", self.options, f"nothing for model.net {self.net!r}")
             takes = inspect.signature(NETS[self.net]).parameters
@@ -278,7 +284,7 @@ class ModelConfig:
                 sizes["length"] = math.prod(shape)
             if "axes" in takes:
                 sizes["axes"] = max(1, len(shape))
-            net = NETS[self.net](num_classes, **sizes)
+            return NETS[self.net](num_classes, **sizes)
         else:
             own = f"false for {self.net}: a network of your own says so itself, by an attribute ignores_time"
             require(not self.timeless, "model.timeless", self.timeless, own)
@@ -286,9 +292,7 @@ class ModelConfig:
             require(not self.projection, "model.projection", self.projection, own)
             own = f"false for {self.net}: a network of your own is wrapped in usd3.nets.SelfConditioned"
             require(not self.self_conditioning, "model.self_conditioning", True, own)
-            net = _imported(self.net, nn.Module, "model.net", NETS)(num_classes=num_classes, **self.options)
-        net = Hollow(net, diffusion) if self.hollow else net
-        return SelfConditioned(net) if self.self_conditioning else net
+            return _imported(self.net, nn.Module, "model.net", NETS)(num_classes=num_classes, **self.options)
 
 
 def _imported(path: str, kind: type[Kind], option: str, known: Iterable[str]) -> type[Kind]:

@@ -2,14 +2,14 @@
 
 import functools
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from usd3._checks import as_count, require
@@ -17,10 +17,12 @@ from usd3._compile import Compiled
 from usd3._device import device_named
 from usd3._files import write_whole, written_whole
 from usd3._messages import near
+from usd3._plain import read_json
 from usd3._processes import gathered, rank_and_world
 from usd3._random import seed_of
+from usd3._trust import require_trusted
 from usd3._version import __version__
-from usd3.baselines import METHODS
+from usd3._weights import load_weights, require_weights
 from usd3.config import NETS, DataConfig, DiffusionConfig, MethodConfig, ModelConfig
 from usd3.data import ImageSource
 from usd3.graphs import as_captured
@@ -35,6 +37,7 @@ __all__ = ["Pipeline", "PipelineConfig", "in_batches", "save_pretrained"]
 
 Arguments = ParamSpec("Arguments")
 
+_MOST_ELEMENTS, _MOST_LOGITS = 2**22, 2**30  # of one object, so that no folder of a model asks for any memory
 _LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # how many logits a batch may have before memory is tried
 
 
@@ -63,6 +66,20 @@ class PipelineConfig:
     minutes: float | None = None
     usd3_version: str = __version__
 
+    def __post_init__(self) -> None:
+        num_classes = as_count(self.num_classes, "num_classes", 2)
+        size = math.prod(as_count(side, "shape", 1) for side in self.shape)
+        fits = len(self.shape) > 0 and size <= _MOST_ELEMENTS and size * num_classes <= _MOST_LOGITS
+        most = f"at most {_MOST_ELEMENTS:,} elements, and {_MOST_LOGITS:,} elements times categories"
+        require(fits, "shape", f"{tuple(self.shape)} of {num_classes} categories", most)
+
+    def require_weights(self, folder: Path) -> None:
+        """Refuse a folder, if it has weights, whose weights are not those of our network of this config."""
+        file, heads = folder / "model.safetensors", (self.model.hollow, self.model.self_conditioning)
+        num_classes = self.num_classes + (self.diffusion.noise == "absorbing")
+        if self.model.net in NETS and file.is_file():
+            require_weights(file, lambda: self.model.build_bare(num_classes, self.shape), "module." * sum(heads))
+
     def has_trained(self, steps: int, minutes: float | None) -> bool:
         """Whether so many steps are done, or these minutes are over."""
         return self.steps >= steps or (minutes is not None and (self.minutes or 0.0) >= minutes)
@@ -85,7 +102,7 @@ class PipelineConfig:
         """From the config.json of a folder."""
         file = folder / "config.json"
         try:
-            values = json.loads(file.read_text())
+            values = read_json(file)
             kind = values.get("kind") if isinstance(values, dict) else None  # of networks for images
             if kind is None:
                 return cls.from_dict(values)
@@ -157,18 +174,13 @@ class Pipeline:
                     expected += f", or a packaged model: {', '.join(packaged)}{near(folder.name, packaged)}"
                 raise FileNotFoundError(f"{folder / name}: expected {expected}")
         config = PipelineConfig.read(folder)
-        runs = "or trust_code: true, which runs the code of the class"
-        known = model is not None or trust_code or config.model.net in NETS
-        require(known, "model.net", config.model.net, f"one of {sorted(NETS)}, {runs}")
-        known = trust_code or config.method.name in METHODS
-        require(known, "method.name", config.method.name, f"one of {sorted(METHODS)}, {runs}")
+        if not trust_code:
+            require_trusted(config, () if model is None else (config.model.net,))
+        if model is None:
+            config.require_weights(folder)
         pipeline = cls(config, model)
         pipeline.compile = compile
-        try:
-            pipeline.model.load_state_dict(load_file(folder / "model.safetensors"))
-        except (SafetensorError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ValueError(f"{folder / 'model.safetensors'}: expected the weights of its config ({reason})") from None
+        load_weights(pipeline.model, folder / "model.safetensors")
         return pipeline.to(device_named(device))
 
     def save_pretrained(self, folder: Path | str) -> None:

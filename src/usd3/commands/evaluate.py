@@ -49,7 +49,7 @@ class EvaluateOptions(EvaluationSettings):
             a packaged or exported one below runs/models.
         device: "cpu" or "cuda"; null: a GPU where there is one.
         compile: compile the network, which takes up to a minute at the start; pays for thousands of objects on a GPU.
-        trust_code: allow a network or method of your own to be imported.
+        trust_code: allow a network or method of the model that is not ours to be imported, which runs its code.
     """
 
     from_nothing: bool = True

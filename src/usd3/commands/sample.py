@@ -72,7 +72,7 @@ class SampleOptions(ImageOptions):
         batch_size: objects at once; null: chosen by memory.
         device: "cpu" or "cuda"; null: a GPU where there is one.
         compile: compile the network, which takes up to a minute at the start; pays for thousands of objects on a GPU.
-        trust_code: allow a network or method of your own to be imported.
+        trust_code: allow a network or method of the model that is not ours to be imported, which runs its code.
     """
 
     model: str = ""
