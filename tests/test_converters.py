@@ -114,3 +114,29 @@ def test_nothing_is_nan_at_the_ends(case):
             converters.step_from_ratio(d, ratios, x, t, s),
         ):
             torch.testing.assert_close(probs.sum(-1), torch.ones(x.shape, dtype=torch.float64))
+
+
+def test_the_loss_and_the_step_of_udlm_are_ours_for_a_hollow_output(generator):
+    """UDLM (Schiff et al. 2024) puts its network's f in the place of x_0 in q(x_s | x_t, x_0), and so in its loss. With
+    c = K a x_0 + 1 - a and g = K a f + 1 - a it is
+
+        -a' / (K a) [K / g_x - K / c_x + sum_z c_z / c_x log(g_x c_z / (g_z c_x))]
+    """
+    k = 5
+    d = usd3.Diffusion(usd3.Uniform(k), usd3.Cosine())
+    logits = torch.randn(len(T), D, k, generator=generator, dtype=torch.float64)
+    x_t, x_0 = (torch.randint(k, (len(T), D), generator=generator) for _ in range(2))
+    x_0[:, 0] = x_t[:, 0]
+    full_logits = converters.full_from_hollow(d, logits, x_t, T)
+    a, a_s = (d.level(v, logits).alpha_bar for v in (T, S))
+    clean, f = torch.nn.functional.one_hot(x_0, k).double(), logits.softmax(-1)
+    c, g = (k * a * v + 1 - a for v in (clean, f))
+    c_x, g_x = (v.gather(-1, x_t[..., None]) for v in (c, g))
+    terms = (c / c_x * torch.log(g_x * c / (g * c_x))).sum(-1)
+    loss = d.schedule.beta(T)[:, None] / k * ((k / g_x - k / c_x).squeeze(-1) + terms)
+    torch.testing.assert_close(d.loss_terms(full_logits, x_t, x_0, T).vlb, loss, rtol=1e-9, atol=1e-12)
+    into = a / a_s * torch.nn.functional.one_hot(x_t, k) + (1 - a / a_s) / k  # q(x_t | x_s)
+    step = into * (a_s * f + (1 - a_s) / k)
+    step = step / step.sum(-1, keepdim=True)
+    torch.testing.assert_close(d.backward(full_logits, x_t, T, S).probs(), step, rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(d.backward(logits, x_t, T, S).probs(), step, atol=0.01)  # read as full it is another step

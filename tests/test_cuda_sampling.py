@@ -80,7 +80,7 @@ def test_a_graph_draws_what_plain_steps_draw(name, source, sampler, replayed):
     assert any(fn.captured for fn in replayed) is (sampler != "gillespie")
 
 
-@pytest.mark.parametrize("step_size", [0.02, "auto"])
+@pytest.mark.parametrize("step_size", [0.02, 0.5])  # the second is shortened
 @pytest.mark.parametrize("num_steps", [None, 50])
 def test_correctors_masks_and_callbacks(step_size, num_steps, replayed):
     d, model, found, seen = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), num_steps), net(), [], []

@@ -11,6 +11,7 @@ from scipy_free import chi_square_p_value
 from test_diffusion import exact_model, known_joint
 
 import usd3
+from usd3 import kernels
 from usd3._checks import Checks
 from usd3._model import Denoiser
 from usd3.mixture import Jumps, jump_mixture
@@ -245,7 +246,7 @@ def test_every_sampler_keeps_the_given_and_pad_elements_at_every_step(name, num_
         return torch.nn.functional.one_hot(x, 5) * 1.5 + torch.arange(5.0)
 
     x = d.sample(
-        model, (6, 4), 6, usd3.Corrector(2, "auto"), given=given, given_tokens=tokens, pad=pad,
+        model, (6, 4), 6, usd3.Corrector(2, 0.5), given=given, given_tokens=tokens, pad=pad,
         generator=generator, callback=steps.append, sampler=name,
     )  # fmt: skip
     fixed = given | pad
@@ -313,14 +314,50 @@ def test_the_corrector_looks_at_the_current_state():
     assert x.shape == (64, 3)
 
 
-def test_automatic_corrector_steps_have_a_largest_jump_mass_of_four_fifths(generator):
-    """K = 2, f = 1/2: after one automatic step exactly 0.8 of the elements of each object have moved, on average."""
-    d = usd3.Diffusion(usd3.Uniform(2), usd3.Linear())
-    model = lambda x, t: torch.zeros(*x.shape, 2)
-    x = torch.zeros(50, 1000, dtype=torch.long)
-    run = Run(d, Denoiser(model, 2, None, None), torch.ones_like(x, dtype=torch.bool), Checks(True), generator)
-    moved = correction(run, [1.0, 0.5], usd3.Corrector(1, "auto"))(x, 0).double().mean()
-    assert abs(float(moved) - 0.8) < 5 * (0.16 / 50_000) ** 0.5
+def test_no_corrector_step_has_a_jump_mass_above_four_fifths(generator):
+    """K = 2 and Linear at s = 1/2: all weights are 2. An element leaves at rate 8/3 where f_x = 1/2 and at 4/3
+    where f_x = 1. A step is capped for each object: what the busiest element of one does slows no other down.
+    """
+    d, n = usd3.Diffusion(usd3.Uniform(2), usd3.Linear()), 50_000
+    x, rates = torch.zeros(2, n, dtype=torch.long), torch.tensor([8 / 3, 4 / 3])
+    logits = torch.tensor([[0.0, 0.0], [50.0, 0.0]])[:, None].expand(2, n, 2)
+    denoise = Denoiser(lambda x, t: logits, 2, None, None)
+    run = Run(d, denoise, torch.ones_like(x, dtype=torch.bool), Checks(True), generator)
+    for size in (0.1, 0.4, 10.0):
+        moved = correction(run, [1.0, 0.5], usd3.Corrector(1, size))(x, 0).double().mean(1)
+        assert ((moved - (size * rates).clamp(max=0.8)).abs() < 5 * 0.5 / n**0.5).all()
+
+
+def test_only_moves_that_may_be_too_long_are_measured(monkeypatch):
+    """The masses take a pass over the logits of their own."""
+    asked, before = [], kernels.jump_mass
+    monkeypatch.setattr(kernels, "jump_mass", lambda *args: asked.append(1) or before(*args))
+    d, model = usd3.Diffusion(usd3.Uniform(4), usd3.Linear()), lambda x, t: torch.zeros(*x.shape, 4)
+    d.sample(model, (2, 3), 10, usd3.Corrector(2, 0.01, last=None))
+    assert not asked
+    d.sample(model, (2, 3), 10, usd3.Corrector(2, 0.05, last=None))
+    assert len(asked) == 2  # at s = 0.9, where no rate is above 21.1; elsewhere none is above 12.3
+
+
+def test_automatic_corrector_steps_do_no_harm(setting, generator):
+    """With the exact network, where there is nothing to correct but the error of 16 steps."""
+    d, joint, model = setting
+    n, w = 15_000, joint.w.reshape(-1)
+    without, corrected = (
+        oracle.total_variation(object_counts(d.sample(model, (n, D), 16, c, generator=generator)) / n, w)
+        for c in (None, usd3.Corrector(5, "auto", last=None))
+    )
+    assert corrected <= without + 0.01
+
+
+def test_an_automatic_step_is_the_default_one():
+    d, model = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine()), lambda x, t: torch.arange(4.0).expand(*x.shape, 4)
+    assert usd3.Corrector().step_size == 1e-3
+    a, b = (
+        d.sample(model, (500, 3), 50, usd3.Corrector(5, *size), generator=torch.Generator().manual_seed(2))
+        for size in (["auto"], [])
+    )
+    assert torch.equal(a, b)
 
 
 def test_discrete_time_takes_any_number_of_steps_up_to_its_own():
@@ -368,7 +405,7 @@ def test_objects_of_no_or_many_dimensions_and_empty_ones_are_fine(sampler):
     d = usd3.Diffusion(usd3.Uniform(5), usd3.Linear())
     model = lambda x, t: torch.zeros(*x.shape, 5)
     for shape in ((0, 3), (2, 0), (5,), (2, 1, 3, 1)):
-        assert d.sample(model, shape, 3, usd3.Corrector(1, "auto"), sampler=sampler).shape == shape
+        assert d.sample(model, shape, 3, usd3.Corrector(1, 0.5), sampler=sampler).shape == shape
     assert d.bound(model, torch.zeros(0, 3, dtype=torch.long), 2).shape == (0,)
 
 

@@ -8,6 +8,9 @@ Two numbers of it carry every closed form of the paper, with m_x the noise proba
 
 Support rule. Where m_x = 0 the element cannot have been noised: f = e_x and r = 1. The mask category of `Absorbing`
 is no data category: f is 0 there, as it is where the logit is -inf.
+
+So logits are read where m_x > 0, of elements that are free, and at data categories. There each must be finite or -inf,
+and one of a row finite; elsewhere they may be anything.
 """
 
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ from usd3.noise import Noise
 
 __all__ = ["FINITE", "NEVER", "Belief", "Level", "data_logits", "known", "predicted"]
 
-FINITE = "finite numbers (or -inf for a category that cannot be)"
+FINITE = "finite numbers (or -inf for a category that cannot be, but not for all)"
 """What logits have to be."""
 
 NEVER = -1e30
@@ -67,13 +70,26 @@ def known(x_0: Tensor, x: Tensor, noise: Noise, level: Level) -> Belief:
     return _belief(x, noise, level, torch.where(x == x_0, torch.inf, -torch.inf).double(), x.new_empty(0))
 
 
-def predicted(logits: Tensor, x: Tensor, noise: Noise, level: Level, checks: Checks) -> Belief:
-    """f = softmax(logits), in float32 or better. The log-sum-exp over z != x gives 1 - f_x, and shows NaN logits."""
-    log_f = torch.log_softmax(data_logits(logits, noise), -1).clamp(min=NEVER)
+def predicted(
+    logits: Tensor, x: Tensor, noise: Noise, level: Level, checks: Checks, free: Tensor | None = None
+) -> Belief:
+    """f = softmax(logits), in float32 or better. The log-sum-exp over z != x gives 1 - f_x, and shows bad logits.
+
+    What is said of elements that are not `free` means nothing.
+    """
+    log_f = torch.log_softmax(data_logits(_read(logits, x, noise, free), noise), -1).clamp(min=NEVER)
     others = log_f.scatter(-1, x[..., None], -torch.inf).logsumexp(-1)
     log_odds = (log_f.gather(-1, x[..., None]).squeeze(-1) - others).double()
     checks.refuse("logits", log_odds.detach().sum(), torch.isnan, FINITE)
     return _belief(x, noise, level, log_odds, log_f)
+
+
+def _read(logits: Tensor, x: Tensor, noise: Noise, free: Tensor | None) -> Tensor:
+    """Logits, 0 for elements that are certainly clean or not free, where they may be anything."""
+    read = noise.at(x) > 0 if noise.has_zeros else None
+    if free is not None:
+        read = free if read is None else read & free
+    return logits if read is None else logits.masked_fill(~read[..., None], 0.0)
 
 
 def data_logits(logits: Tensor, noise: Noise) -> Tensor:

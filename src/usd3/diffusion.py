@@ -243,7 +243,7 @@ class Diffusion(Process):
 
         def terms(time: Tensor, before: Tensor | None) -> LossTerms:
             x_t = self._noisy(x_0, time, free, generator)
-            found = self._terms(denoise(x_t, time), x_t, x_0, time, before, checks)
+            found = self._terms(denoise(x_t, time), x_t, x_0, time, before, checks, free)
             checks.raise_early(x_0.device)
             return found
 
@@ -294,20 +294,27 @@ class Diffusion(Process):
         return levels[0], self.step(time, before, x, levels)
 
     def _terms(
-        self, logits: Tensor, x_t: Tensor, x_0: Tensor, time: Tensor, before: Tensor | None, checks: Checks
+        self,
+        logits: Tensor,
+        x_t: Tensor,
+        x_0: Tensor,
+        time: Tensor,
+        before: Tensor | None,
+        checks: Checks,
+        free: Tensor | None = None,
     ) -> LossTerms:
-        """Terms of each element."""
+        """Terms of each element; those of elements that are not free mean nothing, and their logits are not read."""
         require_logits(logits, x_t, self.noise.num_classes, "logits")
         level, to = self._numbers(time, before, x_t)
 
         def eager() -> LossTerms:
-            truth, model = known(x_0, x_t, self.noise, level), predicted(logits, x_t, self.noise, level, checks)
-            return LossTerms(truth, model, x_0, to)
+            model = predicted(logits, x_t, self.noise, level, checks, free)
+            return LossTerms(known(x_0, x_t, self.noise, level), model, x_0, to)
 
         if self._is_eager(x_t.device) or torch.compiler.is_compiling():
             return eager()
         coefficients, is_step = kernels.coefficients_of(level, to), to.keep is not None
-        problem = kernels.Problem.of(self.noise, coefficients, is_step, x_t, x_0)
+        problem = kernels.Problem.of(self.noise, coefficients, is_step, x_t, x_0, free)
         terms = FusedTerms(logits, problem, self.impl, eager)
         if checks.enabled:
             checks.refuse("logits", terms.ce.detach().sum(), torch.isnan, FINITE)
@@ -364,7 +371,7 @@ class Diffusion(Process):
         if self._is_eager(x_t.device) or objective.kl2:
             clip = objective.clip(lambda: self.schedule._beta(time))
             whole = logits.logits(x_t) if isinstance(logits, Projection) else logits
-            terms = self._terms(whole, x_t, x_0, time, None, checks)
+            terms = self._terms(whole, x_t, x_0, time, None, checks, free)
             loss = total(objective.combine(terms, None if clip is None else column(clip, x_0)), free).mean()
             with torch.no_grad():
                 vlb, ce = (total(term.detach(), free).mean() for term in (terms.vlb, terms.ce))

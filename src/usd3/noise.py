@@ -33,7 +33,7 @@ class Noise:
         total = probs.sum(-1, keepdim=True)
         worst = float(total.flatten()[(total - 1).abs().argmax()])
         require(abs(worst - 1) <= 1e-4, "probs.sum(-1)", worst, "1 within 1e-4 (Marginal.from_data counts data)")
-        self.probs = probs / total
+        self.probs = (probs / total).contiguous()  # kernels read it row by row
         self.num_classes: int = shape[-1]
         self.has_zeros = bool((probs == 0).any())
         self.smallest = float(self.probs[self.probs > 0].min())  # but for zeros
@@ -49,11 +49,11 @@ class Noise:
         return self._copies[key]
 
     def table_on(self, device: torch.device, dtype: torch.dtype, shape: torch.Size) -> Tensor:
-        """m as a table (P, K) for elements of `shape` in row-major order: element i has row i % P."""
+        """m as a table (P, K) without gaps for elements of `shape` in row-major order: element i has row i % P."""
         m, leading = self.probs_on(device, dtype), self.probs.dim() - 1
-        if m.shape[:-1] == shape[len(shape) - leading :]:
+        if m.numel() == self.num_classes or m.shape[:-1] == shape[len(shape) - leading :]:
             return m.reshape(-1, self.num_classes)
-        return m.expand(*shape[len(shape) - leading :], self.num_classes).reshape(-1, self.num_classes)
+        return m.expand(*shape[len(shape) - leading :], self.num_classes).reshape(-1, self.num_classes).contiguous()
 
     def at(self, x: Tensor) -> Tensor:
         """m_x: the probability of each element's category, float64."""

@@ -129,10 +129,11 @@ class Process:
         return Transition(clean=s.alpha_bar * lost_ts / lost_t, noise=mu * lost_ts, keep=mu * a_ts)
 
     def between(self, time: Tensor, before: Tensor, x: Tensor, levels: tuple[Level, Level] | None = None) -> Level:
-        """a_ts = alpha_bar(t, s) and 1 - a_ts: what survives from s until t."""
+        """a_ts = alpha_bar(t, s), what survives from s until t, and 1 - a_ts: exactly 1 where nothing survives."""
         t, s = levels or self.levels(time, before, x)
         a_ts = torch.where(s.lost == 0, t.alpha_bar, column(self.schedule._kept(time, before), x))
-        return Level(a_ts, torch.where(s.lost == 0, t.lost, column(self.schedule._lost(time, before), x)))
+        lost_ts = torch.where(s.lost == 0, t.lost, column(self.schedule._lost(time, before), x))
+        return Level(a_ts, torch.where(a_ts < 0.5, 1 - a_ts, lost_ts))
 
     def rate_weights(self, time: Tensor, x: Tensor, level: Level | None = None) -> Transition:
         """Weights of the reverse rate beta H: beta abar / (1 - abar) to f, beta to m."""
@@ -162,10 +163,10 @@ class Process:
             )
         return x_0
 
-    def believe(self, logits: Tensor, x_t: Tensor, time: Tensor, checks: Checks) -> Belief:
+    def believe(self, logits: Tensor, x_t: Tensor, time: Tensor, checks: Checks, free: Tensor | None = None) -> Belief:
         """f = softmax(logits) seen from x_t."""
         require_logits(logits, x_t, self.noise.num_classes, "logits")
-        return predicted(logits, x_t, self.noise, self.level(time, x_t), checks)
+        return predicted(logits, x_t, self.noise, self.level(time, x_t), checks, free)
 
 
 def is_grid(times: int | Times) -> TypeGuard[Times]:

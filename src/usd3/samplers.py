@@ -48,6 +48,8 @@ __all__ = [
 
 _WORTH = 8  # steps from which a CUDA graph pays
 _FIRST = 1e-6  # Gillespie starts where this much signal has survived: below it the chain is at its noise
+_AUTO = 1e-3  # the corrector's step where none is chosen
+_MOST = 0.8  # the largest probability with which a corrector's move takes an element away
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,13 @@ class Corrector:
     """MCMC corrector: `num_steps` moves of `step_size` after each of the last `last` steps that end before time 0.
 
     `last=None` corrects after every step. Nothing is corrected at time 0, which is clean data.
-    `step_size="auto"` takes, for each object, the step whose largest jump mass is 0.8. That is the longest step that
-    makes sense, and often too long: all elements move at once, each as if the others stood still. Compare with small
-    fixed steps before you trust it.
+    A move is shorter than `step_size` where one of an object's elements would else jump with a probability above 0.8:
+    the jumps of that object are scaled, so that none does. `step_size="auto"` is 1e-3. Long steps do harm, as all
+    elements move at once, each as if the others stood still (docs/training.md has numbers): 0.05 can be too long.
     """
 
     num_steps: int = 5
-    step_size: float | str = 1e-3
+    step_size: float | str = _AUTO
     last: int | None = 20
 
     def __post_init__(self) -> None:
@@ -105,25 +107,24 @@ class Run:
         """Two for each element."""
         return uniform((2, *x.shape), x.device, self.generator)
 
-    def moves(self, time: Tensor, jumps: Jumps, auto: bool = False) -> "Moves":
+    def moves(self, time: Tensor, jumps: Jumps, capped: bool = False) -> "Moves":
         """The moves at times (S,) with their jumps, prepared."""
         level = self.process.level(time, self.free)
         anew = [] if jumps.anew is None else [jumps.anew]
         weights = torch.stack([*level, jumps.clean, jumps.noise, *anew], 1)
         times = time.to(torch.get_default_dtype())[:, None].repeat(1, len(self.free))
-        move = partial(self.moved, damped=jumps.damped, auto=auto)
+        move = partial(self.moved, damped=jumps.damped, capped=capped)
         return Moves(self, times, weights, self.replayed(move))
 
-    def moved(self, x: Tensor, time: Tensor, weights: Tensor, u: Tensor, damped: bool, auto: bool) -> Tensor:
-        """One move; `auto` chooses its length for each object, so that the largest jump mass is 0.8."""
+    def moved(self, x: Tensor, time: Tensor, weights: Tensor, u: Tensor, damped: bool, capped: bool) -> Tensor:
+        """One move; where it is `capped`, an object's jumps are scaled so that the largest mass is at most 0.8."""
         alpha_bar, lost, clean, noise, *anew = weights.unbind(1)
         level, jumps = Level(alpha_bar, lost), Jumps(clean, noise, anew[0] if anew else None, damped)
         logits, process = self.denoise(x, time), self.process
-        if auto:
-            mass = kernels.jump_mass(logits, x, process.noise, level, jumps, process.impl, self.checks)
-            mass = flat(torch.where(self.free, mass, 0.0))
-            busiest = torch.cat([mass, mass.new_full((len(x), 1), 1e-12)], 1).amax(1)
-            jumps = jumps.scaled(column(0.8 / busiest, x))
+        if capped:
+            mass = kernels.jump_mass(logits, x, process.noise, level, jumps, self.free, process.impl, self.checks)
+            busiest = torch.cat([flat(mass), mass.new_full((len(x), 1), _MOST)], 1).amax(1)
+            jumps = jumps.scaled(column(_MOST / busiest, x))
         return kernels.draw(logits, x, process.noise, level, jumps, u, self.free, process.impl, self.checks)
 
 
@@ -218,15 +219,20 @@ SAMPLERS: dict[str, MakePredictor] = {
 
 
 def correction(run: Run, grid: list[float], corrector: Corrector) -> Predictor:
-    """What the corrector does after each step of the grid, each of its moves evaluated at the current state."""
+    """What the corrector does after each step of the grid, each of its moves evaluated at the current state.
+
+    Where no network can make a move too long, the masses are not asked for.
+    """
     s, size = _steps(run, grid)[1], corrector.step_size
     first = 0 if corrector.last is None else len(grid) - 2 - corrector.last
-    jumps = corrector_jumps(run.process, s, run.free)
-    moves = run.moves(s, jumps, auto=True) if isinstance(size, str) else run.moves(s, jumps.scaled(size))
+    jumps = corrector_jumps(run.process, s, run.free).scaled(_AUTO if isinstance(size, str) else size)
+    most = (jumps.clean + 2 * jumps.noise).flatten().tolist()  # no mass is larger than that
+    capped = {i: most[i] > _MOST for i, end in enumerate(grid[1:]) if i >= first and end > 0}
+    moves = {kind: run.moves(s, jumps, kind) for kind in set(capped.values())}
 
     def correct(x: Tensor, i: int) -> Tensor:
-        for _ in range(corrector.num_steps if i >= first and grid[i + 1] > 0 else 0):
-            x = moves(x, i)
+        for _ in range(corrector.num_steps if i in capped else 0):
+            x = moves[capped[i]](x, i)
         return x
 
     return correct
@@ -308,9 +314,11 @@ def _steps(run: Run, grid: list[float]) -> tuple[Tensor, Tensor]:
 
 def likeliest(run: Run, x: Tensor, t: float) -> Tensor:
     """The argmax of f at x and t for the free elements: how some methods end. What is certainly clean stays."""
-    logits, noise = run.denoise(x, network_time(t, x)), run.process.noise
-    run.checks.refuse("logits", logits.sum(), torch.isnan, FINITE)
-    return torch.where(run.free & (noise.at(x) > 0), data_logits(logits, noise).argmax(-1), x)
+    noise = run.process.noise
+    highest, best = data_logits(run.denoise(x, network_time(t, x)), noise).max(-1)
+    read = run.free & (noise.at(x) > 0)
+    run.checks.refuse("logits", torch.where(read, highest, 0.0), lambda v: ~v.isfinite(), FINITE)
+    return torch.where(read, best, x)
 
 
 def network_time(t: float, x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from runs import tiny_recipe
 from scipy_free import chi_square_p_value
+from test_schedules import Square
 
 import usd3
 from usd3 import converters
@@ -37,6 +38,8 @@ class Chain:
 
     def marginal(self, f, x_t, t, s):
         possible = self.product(0, t)[:, x_t] > 0
+        if not possible.any():  # no chain comes here
+            return np.eye(len(f))[x_t]
         f = f * possible / (f * possible).sum()
         return sum(f[k] * self.posterior(k, x_t, t, s) for k in range(len(f)) if f[k] > 0)
 
@@ -280,6 +283,21 @@ def test_the_loss_is_that_of_the_matrices(name, posterior):
     assert float(out.loss) == pytest.approx(vlb + 0.3 * ce, abs=1e-10)
     assert float(out.vlb) == pytest.approx(T * vlb, abs=1e-9)
     assert float(out.ce) == pytest.approx(ce, abs=1e-10)
+
+
+@pytest.mark.parametrize("schedule", [usd3.Cosine(), usd3.Cosine(a=0.0), usd3.Linear(), Square()], ids=repr)
+def test_absorbing_matrices_end_at_the_mask_for_every_number_of_steps(schedule):
+    """1 - alpha_bar(1, s) is 1, and not 1 + 2e-16, which leaves a negative probability, or 1 - 1e-16, which leaves
+    an infinite prior.
+    """
+    noise = usd3.Absorbing(3)
+    for steps in range(2, 201):
+        stack = Transitions.named("absorbing", usd3.Diffusion(noise, schedule, steps))
+        assert (stack.whole[-1][:, :2] == 0).all()
+    for steps in (2, 3, 8, 96):
+        method = D3PM(usd3.Diffusion(noise, schedule, steps), transitions="absorbing")
+        bound = method.bound(lambda x, t: torch.zeros(*x.shape, 3), torch.tensor([[0, 1]]), num_samples=2)
+        assert bound.isfinite().all()
 
 
 @pytest.mark.parametrize("kind", ["uniform", "absorbing"])

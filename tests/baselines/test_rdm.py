@@ -224,6 +224,19 @@ def test_vanilla_draws_from_the_law_of_x_and_b(kind, generator):
     assert chi_square_p_value(counts(x), n * joint) > 1e-6
 
 
+@pytest.mark.parametrize("kind", ["uniform", "absorbing"])
+def test_the_bound_is_one_of_exact_steps_and_not_of_its_own_sampler(kind, generator):
+    """With the exact network. Only with a mask, where b is seen, is the bound one of what it samples."""
+    make, rows = NOISES[kind]
+    d, joint = diffusion(make(), 16), known_joint(make(), rows)
+    model, w, n = exact_model(joint, usd3.Cosine()), joint.w.reshape(-1), 10_000
+    x_0 = torch.tensor(joint.states)[torch.multinomial(torch.from_numpy(w), n, True, generator=generator)]
+    bound = float(RDM(d).bound(model, x_0, num_samples=16, generator=generator).mean())
+    law = (counts(RDM(d).sample(model, (n, D), 16, generator=generator)) + 0.1) / n
+    sampled = -float(np.sum(w * np.log(law)))
+    assert (sampled < bound + 0.05) if kind == "absorbing" else (sampled > bound + 0.15)
+
+
 def test_vanilla_with_absorbing_noise_is_the_exact_sampler(generator):
     """Same law as the product of the exact steps, whose error falls with their number (elements are dependent)."""
     noise = usd3.Absorbing(K)

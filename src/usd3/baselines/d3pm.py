@@ -120,9 +120,10 @@ class D3PM(Method):
             return likeliest(run, x, t)
         time = network_time(t, x)
         logits = run.denoise(x, time)
-        run.checks.refuse("logits", logits.sum(), torch.isnan, FINITE)
         reach = self._stack.reach(x, time, logits.dtype)
-        return torch.where(run.free, possible_logits(logits, reach, self.diffusion.noise.mask).argmax(-1), x)
+        highest, best = possible_logits(logits, reach, self.diffusion.noise.mask).max(-1)
+        run.checks.refuse("logits", torch.where(run.free, highest, 0.0), lambda v: ~v.isfinite(), FINITE)
+        return torch.where(run.free, best, x)
 
 
 def _by_matrices(run: Run, grid: list[float], stack: StackDiffusion) -> Predictor:
@@ -136,7 +137,7 @@ def _by_matrices(run: Run, grid: list[float], stack: StackDiffusion) -> Predicto
         dtype = torch.promote_types(logits.dtype, whole.dtype)
         reach, into = (matrix.to(dtype).T[x] for matrix in (whole_t, gap))
         f = torch.softmax(possible_logits(logits, reach, mask), -1)
-        run.checks.refuse("logits", f.sum(), torch.isnan, FINITE)
+        run.checks.refuse("logits", torch.where(run.free, f.sum(-1), 0.0), torch.isnan, FINITE)
         return torch.where(run.free, drawn_from(backward(f, reach, into, whole_s.to(dtype)), u), x)
 
     step = run.replayed(move)

@@ -5,7 +5,8 @@
 
 Training knows b, and only b = 0 asks for x_0: the KL of the routed step is (1 - mu) CE there, and 0 where b = 1. With
 absorbing noise that is USD3's KL of the step. With other noise it is not: there x_t = x_0 may be noise as well.
-Sampling estimates b. An element starts with b = 0, and a sampler decides when its guess from f is believed.
+Sampling estimates b. An element starts with b = 0, and a sampler decides when its guess from f is believed. With noise
+that can be taken for data these are not the exact steps of which `bound` is a bound, even for an exact f.
 """
 
 import itertools

@@ -10,7 +10,8 @@ q(x~) M(x~). With h the model's reverse rates and k the true ones,
     one_pass_biased    reg(x~) + sig(x~) / M(x~)    the network at x~ alone, as released; reg has the wrong mean
     one_pass_exact    (reg(x~) + sig(x~)) / M(x~)   the same with the right mean
 
-The constants in sig make the first and the last equal USD3's single pass (Prop. 6) in expectation.
+The constants in sig make the first and the last equal USD3's single pass (Prop. 6) in expectation. The last has heavy
+tails: near t = 0 it sees reg, which is large at x = x_0, only where x~ = x_0, with the weight 1 / M of a rare event.
 """
 
 from collections.abc import Callable
@@ -41,6 +42,7 @@ _PASSES = ("two_pass", "one_pass_biased", "one_pass_exact")
 class TauLDR(Method):
     """The bound plus `ce` times the cross entropy, at x for two passes and at x~ for one; tau-leaping.
 
+    `passes` "one_pass_exact" is for comparison, not for training: few objects carry most of its mean (docs/methods.md).
     `ce_reduction` "mean" averages the cross entropy over the free elements of an object, as the public code does; the
     bound is a sum. `time_mode` "zero" tells the network floor(t), which is 0 for t < 1: the public code casts the time
     to an integer. In "predictor_corrector" a leap from t <= `corrector_entry` is followed by `corrector_steps` moves of
@@ -82,7 +84,9 @@ class TauLDR(Method):
         return self.denoiser(model)
 
     def loss_of(self, batch: Noised) -> LossOutput:
-        """One of the three above, and the cross entropy. The log's `vlb` has the right mean in all of them."""
+        """One of the three above, and the cross entropy. The log's `vlb` has the right mean in all of them, and heavy
+        tails where the network is called once.
+        """
         n, d, level = batch, self.diffusion, batch.level
         free = torch.ones_like(n.x_0, dtype=torch.bool) if n.free is None else n.free
         z, weight = self.jump.pair(n.x_t, n.x_0, level, free, n.generator)

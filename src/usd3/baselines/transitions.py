@@ -280,9 +280,17 @@ class StackDiffusion(Diffusion):
         return x_t if free is None else torch.where(free, x_t, x_0)
 
     def _terms(
-        self, logits: Tensor, x_t: Tensor, x_0: Tensor, time: Tensor, before: Tensor | None, checks: Checks
+        self,
+        logits: Tensor,
+        x_t: Tensor,
+        x_0: Tensor,
+        time: Tensor,
+        before: Tensor | None,
+        checks: Checks,
+        free: Tensor | None = None,
     ) -> LossTerms:
         require_logits(logits, x_t, self.noise.num_classes, "logits")
+        logits = logits if free is None else logits.masked_fill(~free[..., None], 0.0)
         single, whole = self.transitions.on(x_t.device, logits.dtype)
         t, x = self.at(time), flat(x_t)
         reach = whole[t[:, None], :, x]

@@ -38,7 +38,8 @@ class CorrectorOptions:
 
     Args:
         num_steps: moves after a step; 0: no corrector.
-        step_size: length of a move, or "auto".
+        step_size: length of a move, or "auto", which is 0.001; moves are shortened where an element would jump with a
+            probability above 0.8.
         last: correct only after the last so many steps; null: after all.
     """
 

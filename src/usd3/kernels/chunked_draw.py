@@ -10,7 +10,7 @@ __all__ = ["draw_rows"]
 
 
 def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
-    """New categories (R,), -1 where the logits are NaN. Without uniforms u (2, R): the mass that leaves x, float64."""
+    """New categories (R,), -1 where the logits are bad. Without uniforms u (2, R): the mass that leaves x, float64."""
     R, K = logits.shape
     size = min(R, rows_at_once(K))
     spare = SCRATCH.empty(1 if u is None else 4, size, K, logits)
@@ -39,7 +39,7 @@ def _drawn(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, spare: Tensor
         damp = torch.exp(-mass)
         to_f, to_m, mass = damp * to_f, damp * to_m, damp * mass
     if u is None:
-        return mass
+        return mass if p.free is None else mass.masked_fill_(~p.free[rows], 0.0)
     branch, v = u[0, rows] * mass.clamp(min=1.0), u[1, rows].clamp(max=1 - 2.0**-52)
     to_noise, to_clean, bad = branch < to_m, (branch >= to_m) & (branch < to_m + to_f), mass.isnan()
     if p.free is not None:

@@ -29,7 +29,7 @@ def draw(
     require_logits(logits, x, noise.num_classes, "logits")
     kind = chosen(impl, x.device)
     if kind == "eager":
-        drawn = jump_mixture(predicted(logits, x, noise, level, checks), jumps).drawn(*u)
+        drawn = jump_mixture(predicted(logits, x, noise, level, checks, free), jumps).drawn(*u)
         return drawn if free is None else torch.where(free, drawn, x)
     leap = Leap.of(noise, level, jumps, x, u[1], free)
     drawn = run_rows("draw_rows", kind, as_rows(logits), leap, u.reshape(2, -1)).reshape(x.shape)
@@ -39,13 +39,16 @@ def draw(
 
 
 @torch.no_grad()
-def jump_mass(logits: Tensor, x: Tensor, noise: Noise, level: Level, jumps: Jumps, impl: str, checks: Checks) -> Tensor:
-    """The probability of leaving x, per element, float64."""
+def jump_mass(
+    logits: Tensor, x: Tensor, noise: Noise, level: Level, jumps: Jumps, free: Tensor | None, impl: str, checks: Checks
+) -> Tensor:
+    """The probability of leaving x, per element, float64; 0 where elements are not free."""
     require_logits(logits, x, noise.num_classes, "logits")
     kind = chosen(impl, x.device)
     if kind == "eager":
-        return jump_mixture(predicted(logits, x, noise, level, checks), jumps).jump_mass()
-    leap = Leap.of(noise, level, jumps, x, None)
+        mass = jump_mixture(predicted(logits, x, noise, level, checks, free), jumps).jump_mass()
+        return mass if free is None else torch.where(free, mass, 0.0)
+    leap = Leap.of(noise, level, jumps, x, None, free)
     mass = run_rows("draw_rows", kind, as_rows(logits), leap, None).reshape(x.shape)
     checks.refuse("logits", mass.sum(), torch.isnan, FINITE)
     return mass

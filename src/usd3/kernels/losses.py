@@ -129,13 +129,15 @@ def _operation(
     impl: str,
 ) -> tuple[Tensor, Tensor]:
     """What torch.compile sees: one operation that gives the sums (4,) and the gradient (R, K) of the last."""
-    p, gradient = Problem(x, x_0, coefficients, is_step, num_classes, mask, m, free, elements), torch.empty_like(rows)
-    return loss_rows(rows, p, weights, with_l2, gradient, impl).sum(1), gradient
+    p = Problem(x, x_0, coefficients, is_step, num_classes, mask, m, free, elements)
+    gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    return loss_rows(as_rows(rows), p, weights, with_l2, gradient, impl).sum(1), gradient
 
 
 @_operation.register_fake
 def _fake(rows: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return rows.new_empty(4, dtype=torch.promote_types(rows.dtype, torch.float32)), torch.empty_like(rows)
+    gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    return rows.new_empty(4, dtype=torch.promote_types(rows.dtype, torch.float32)), gradient
 
 
 def _keep_gradient(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:

@@ -18,10 +18,11 @@ from usd3.kernels.triton_loss import ABSORBING, LOG2_E, TABLE, UNIFORM
 __all__ = ["draw_rows"]
 
 _BELOW_ONE = tl.constexpr(1 - 2.0**-53)
+_LOWEST, _LOWEST_64 = (tl.constexpr(torch.finfo(dtype).min) for dtype in (torch.float32, torch.float64))
 
 
 def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
-    """New categories (R,), -1 where the logits are NaN. Without uniforms u (2, R): the mass that leaves x, float64."""
+    """New categories (R,), -1 where the logits are bad. Without uniforms u (2, R): the mass that leaves x, float64."""
     R, K = logits.shape
     out = torch.empty(R, dtype=torch.float64 if u is None else torch.int64, device=logits.device)
     if R == 0:
@@ -30,12 +31,12 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
     B = p.coefficients.shape[1]
     _kernel[(R,)](
         logits,
-        p.x,
-        p.x if p.m_x is None else p.m_x,
-        p.x if p.noisy is None else p.noisy,
-        p.coefficients,
-        p.coefficients if u is None else u,
-        p.x if p.free is None else p.free,
+        p.x.contiguous(),
+        p.x if p.m_x is None else p.m_x.contiguous(),
+        p.x if p.noisy is None else p.noisy.contiguous(),
+        p.coefficients.contiguous(),
+        (p.coefficients if u is None else u).contiguous(),
+        p.x if p.free is None else p.free.contiguous(),
         out,
         R,
         R // B,
@@ -144,7 +145,7 @@ def _kernel(
     l_x = tl.load(logits + x, mask=read, other=0.0).to(FLOAT)
     if KIND == ABSORBING:
         l_x = tl.zeros([], FLOAT) - float("inf")
-    top = tl.maximum(l_x, -1e30)
+    top = tl.maximum(l_x, _LOWEST_64 if l_x.dtype == tl.float64 else _LOWEST)  # so that -inf - top is no NaN
     if BLOCKS == 1:
         l = _others(logits, tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
         top = tl.maximum(top, tl.max(l, 0))
@@ -204,6 +205,6 @@ def _kernel(
         within = tl.exp2((l_part - top) * LOG2_E).to(tl.float64)
         chosen, share = _choose(within, share * tl.sum(within, 0))
         new = part * PART + chosen
-    if total != total and clean == 0:
+    if (total > 0) == 0 and clean == 0:  # NaN, +inf, or nothing but -inf
         new = -1
     tl.store(out + row, new.to(tl.int64))
