@@ -14,6 +14,7 @@ from torch import Tensor
 from usd3._checks import as_count, as_number, require
 from usd3._random import seed_of
 from usd3._tables import aligned
+from usd3._threads import waiting_asleep
 from usd3.conditioning import prefix_given
 from usd3.config import DataConfig
 from usd3.data import Dataset
@@ -340,6 +341,7 @@ def draw_runs(
     return torch.stack(draws)
 
 
+@waiting_asleep()
 def evaluate(
     pipeline: Pipeline,
     dataset: Dataset,

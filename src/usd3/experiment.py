@@ -18,6 +18,7 @@ from usd3._checks import require
 from usd3._files import is_free, write_whole
 from usd3._processes import is_main
 from usd3._random import seed_of
+from usd3._threads import waiting_asleep
 from usd3.callbacks import Ema, StopOnSignal, StopOnTime, TrainingProgress
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, averaged_export, newest_whole, step_of
 from usd3.config import Recipe, TrainingConfig
@@ -63,6 +64,7 @@ def default_prefix(config: TrainingConfig, length: int) -> int:
     return config.prefix if config.given == "prefix" else min(config.prefix, length // 2)
 
 
+@waiting_asleep()
 def fit(
     recipe: Recipe,
     folder: Path | str,

@@ -19,6 +19,7 @@ from usd3._files import write_whole, written_whole
 from usd3._messages import near
 from usd3._processes import gathered, rank_and_world
 from usd3._random import seed_of
+from usd3._threads import waiting_asleep
 from usd3._version import __version__
 from usd3.baselines import METHODS
 from usd3.config import NETS, DataConfig, DiffusionConfig, MethodConfig, ModelConfig
@@ -101,7 +102,7 @@ def _without_gradients(
 
     @functools.wraps(use)
     def used(self: "Pipeline", /, *args: Arguments.args, **options: Arguments.kwargs) -> Tensor:
-        with as_captured() if self.compile else torch.inference_mode():
+        with waiting_asleep(), as_captured() if self.compile else torch.inference_mode():
             return use(self, *args, **options)
 
     return used

@@ -25,6 +25,7 @@ from usd3._compile import compiled
 from usd3._files import is_free, write_whole
 from usd3._processes import rank_and_world
 from usd3._random import seed_draws, seed_of
+from usd3._threads import waiting_asleep
 from usd3.batches import Batches, home_of
 from usd3.callbacks import StopOnSignal, StopOnTime, TrainingProgress
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, newest_whole, step_of
@@ -250,6 +251,7 @@ class ImageTraining(pl.LightningModule):
         self.clock.start(checkpoint["minutes"])
 
 
+@waiting_asleep()
 def fit(
     config: FitConfig,
     folder: Path | str,
