@@ -34,6 +34,7 @@ SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "geometric": schedules.Geometric,
 }
 Kind = TypeVar("Kind")
+_USUAL_STEPS = 100
 NETS: dict[str, type[nn.Module]] = {
     "transformer": Transformer,
     "film": FilmTransformer,
@@ -148,6 +149,11 @@ class DiffusionConfig:
         kinds = ("uniform", "absorbing", "marginal")
         require(self.noise in kinds, "diffusion.noise", self.noise, f"one of {', '.join(kinds)}")
         require(self.schedule in SCHEDULES, "diffusion.schedule", self.schedule, f"one of {', '.join(SCHEDULES)}")
+
+    @property
+    def usual_steps(self) -> int:
+        """Sampling steps where nothing says how many: 100, or all that discrete time has."""
+        return min(_USUAL_STEPS, self.num_steps or _USUAL_STEPS)
 
     def build(self, num_classes: int, marginal: list[float] | None = None) -> Diffusion:
         """The diffusion on `num_classes` data categories; `marginal` are their frequencies."""
