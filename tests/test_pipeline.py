@@ -186,6 +186,30 @@ def test_broken_folders_are_refused_in_one_line(tmp_path):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(ValueError, match=message):
             Pipeline.from_pretrained(tmp_path)
+    whole = json.dumps(config, indent=2)
+    for damaged, message in (
+        (whole[: len(whole) // 2], "it ends or breaks off in line"),
+        ("", "it is empty"),
+        (b"\x80\x02\xff\x00", "it is no text"),
+        ("[1, 2]", "config is a list: expected a mapping"),
+        ("null", "config is a NoneType: expected a mapping"),
+        ("{}", "config without = num_classes"),
+        (json.dumps({key: value for key, value in config.items() if key != "shape"}), "config without = shape"),
+        (json.dumps(config | {"shape": 6}), "shape is a int: expected a list, each a whole number"),
+        (json.dumps(config | {"shape": [6, -1]}), "shape = -1: expected an integer >= 1"),
+        (json.dumps(config | {"num_classes": "5"}), "num_classes is a str: expected a whole number"),
+        (json.dumps(config | {"model": [1]}), "model is a list: expected a mapping"),
+        (json.dumps(config | {"model": {"dept": 3}}), r"a field of model = dept: .* \(is depth meant\?\)"),
+        (json.dumps(config | {"diffusion": {"noise": "unifrom"}}), r"diffusion.noise = unifrom: .*\(is uniform meant"),
+        (json.dumps(config | {"data": {"path": 5}}), "data.path is a int: expected a text or null"),
+        (json.dumps(config | {"decode": [0, 0, 1, 2, 3]}), "a permutation of 0..4"),
+        (json.dumps(config | {"source": {"vqgan": "x"}}), "source without = images"),
+    ):
+        (tmp_path / "config.json").write_bytes(damaged if isinstance(damaged, bytes) else damaged.encode())
+        with pytest.raises(ValueError, match=message) as refused:
+            Pipeline.from_pretrained(tmp_path)
+        assert str(refused.value).startswith(f"{tmp_path / 'config.json'}: expected what usd3 wrote: restore the file")
+        assert "\n" not in str(refused.value)
     (tmp_path / "config.json").write_text(json.dumps(config))
     content = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(content[: len(content) // 2])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from usd3._checks import as_count, as_number, require
+from usd3._fields import require_fields
 from usd3._random import seed_of
 from usd3._tables import aligned
 from usd3._threads import waiting_asleep
@@ -74,6 +75,7 @@ class ImageSettings:
     vqgan: str | None = None
 
     def __post_init__(self) -> None:
+        require_fields(self, "images")
         as_count(self.num, "images.num", 4)
         as_count(4 if self.reference is None else self.reference, "images.reference", 4)
 
@@ -115,6 +117,7 @@ class EvaluationSettings:
     images: ImageSettings = field(default_factory=ImageSettings)
 
     def __post_init__(self) -> None:
+        require_fields(self)
         as_count(self.runs, "runs", 1)
         for name in ("steps", "limit", "batch_size"):
             as_count(1 if getattr(self, name) is None else getattr(self, name), name, 1)

@@ -13,9 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from usd3._checks import as_count, as_tensor, expanded, is_integral, require
+from usd3._checks import as_count, as_tensor, expanded, is_integral, require, require_type
 from usd3._compile import Compiled
 from usd3._device import device_named
+from usd3._fields import made_of, require_fields
 from usd3._files import write_whole, written_whole
 from usd3._messages import near
 from usd3._processes import gathered, rank_and_world
@@ -65,6 +66,15 @@ class PipelineConfig:
     minutes: float | None = None
     usd3_version: str = __version__
 
+    def __post_init__(self) -> None:
+        require_fields(self)
+        as_count(self.num_classes, "num_classes", 2)
+        for side in self.shape:
+            as_count(side, "shape", 1)
+        require(len(self.shape) > 0, "shape", self.shape, "the sides of an object")
+        whole = self.decode is None or sorted(self.decode) == list(range(self.num_classes))
+        require(whole, "decode", self.decode, f"null or a permutation of 0..{self.num_classes - 1}")
+
     def has_trained(self, steps: int, minutes: float | None) -> bool:
         """Whether so many steps are done, or these minutes are over."""
         return self.steps >= steps or (minutes is not None and (self.minutes or 0.0) >= minutes)
@@ -79,21 +89,34 @@ class PipelineConfig:
             "data": DataConfig,
             "source": ImageSource,
         }
-        made = {name: kind(**values[name]) for name, kind in parts.items() if values.get(name) is not None}
-        return cls(**{**values, **made})
+        require_type(isinstance(values, dict), "config", values, "a mapping of names and values")
+        there = [name for name in parts if values.get(name) is not None]
+        made: dict[str, Any] = {name: made_of(parts[name], values[name], name) for name in there}
+        return made_of(cls, {**values, **made}, "config")
 
     @classmethod
     def read(cls, folder: Path) -> "PipelineConfig":
         """From the config.json of a folder."""
         file = folder / "config.json"
         try:
-            values = json.loads(file.read_text())
+            values = _read_json(file)
             kind = values.get("kind") if isinstance(values, dict) else None  # of networks for images
             if kind is None:
                 return cls.from_dict(values)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{file}: {error}") from None
+            help = "expected what usd3 wrote: restore the file, or export or train the model again"
+            raise ValueError(f"{file}: {help} ({error})") from None
         raise ValueError(f"{folder} is a {kind}: expected the folder of a run or of a saved model")
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except UnicodeDecodeError:
+        raise ValueError("it is no text") from None
+    except json.JSONDecodeError as error:
+        whole = "it is empty" if not error.doc.strip() else f"it ends or breaks off in line {error.lineno}"
+        raise ValueError(whole) from None
 
 
 def _without_gradients(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from usd3._checks import as_count, require
+from usd3._fields import require_fields
 from usd3._files import is_free, new_folder, written_whole
 from usd3._processes import is_main
 from usd3.commands.image_output import ImageOptions, ImageOutput
@@ -45,6 +46,9 @@ class CorrectorOptions:
     num_steps: int = 0
     step_size: float | Literal["auto"] = 1e-3
     last: int | None = 20
+
+    def __post_init__(self) -> None:
+        require_fields(self, "corrector")
 
     def build(self) -> Corrector | None:
         """The corrector, if any."""

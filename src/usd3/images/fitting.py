@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from usd3._checks import as_count, as_number, require
 from usd3._compile import compiled
+from usd3._fields import require_fields
 from usd3._files import is_free, write_whole
 from usd3._processes import rank_and_world
 from usd3._random import seed_draws, seed_of
@@ -92,6 +93,7 @@ class FitConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        require_fields(self)
         for name in ("steps", "batch_size", "log_every", "checkpoint_every", "keep"):
             as_count(getattr(self, name), name, 1)
         for name in ("warmup", "crop"):
@@ -99,12 +101,6 @@ class FitConfig:
         as_number(self.lr, "lr", 0)
         if self.minutes is not None:
             as_number(self.minutes, "minutes", 0)
-        for name, kinds in (
-            ("precision", ("fp32", "bf16")),
-            ("cuda_graph", ("auto", "always", "never")),
-            ("accelerator", ("auto", "cpu", "gpu")),
-        ):
-            require(getattr(self, name) in kinds, name, getattr(self, name), f"one of {', '.join(kinds)}")
         on_gpu = self.accelerator != "cpu" and torch.cuda.is_available()
         require(self.accelerator != "gpu" or on_gpu, "accelerator", "gpu", "cpu or auto, as torch sees no GPU")
         require(self.cuda_graph != "always" or on_gpu, "cuda_graph", "always", "auto or never without a GPU")
