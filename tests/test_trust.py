@@ -66,7 +66,6 @@ def spec(touched: str = "ran") -> dict:
     [
         {"model": {"options": {"a": spec()}}},
         {"model": {"options": {"a": [{"b": spec()}]}}},
-        {"method": {"options": {"a": spec()}}},
         {"diffusion": {"schedule_options": {"a": spec()}}},
         {"model": spec()},
         {"model": {"options": {"a": {"class_path": "stranger.Net"}}}},
@@ -85,6 +84,15 @@ def test_options_in_a_recipe_are_plain_data(command, recipe, stranger, capsys):
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
     assert not (stranger / "ran").exists()
     assert not was_imported(stranger)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_options_of_a_method_are_plain_data(stranger, capsys):
+    """Those of `compare` and `cost` come from its methods, whatever a recipe says."""
+    (stranger / "mine.yaml").write_text(yaml.safe_dump({"method": {"options": {"a": spec()}}}))
+    assert main(["train", "base.yaml", "mine.yaml"]) != 0
+    assert "method.options" in capsys.readouterr().err
+    assert not (stranger / "ran").exists()
 
 
 def test_a_section_that_is_a_word_is_not_imported(stranger, capsys):

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-__all__ = ["parse_yaml", "read_json", "read_yaml", "require_small"]
+__all__ = ["parse_json", "parse_yaml", "read_json", "read_yaml", "require_small"]
 
 _MOST_YAML = 2**20  # characters, aliases written out
 _MOST_JSON = 2**26  # bytes; a list of all categories may be long
@@ -33,10 +33,22 @@ def parse_yaml(text: str) -> Any:
 def read_json(path: Path | str) -> Any:
     """What a JSON file says; ValueError where it is none, or none that can be read."""
     try:
+        return parse_json(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: expected a JSON file ({error})") from None
+
+
+def parse_json(path: Path | str) -> Any:
+    """What a JSON file says; ValueError with the reason alone where it is none, or none that can be read."""
+    try:
         return json.loads(_text(Path(path), _MOST_JSON))
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise ValueError(f"{path}: expected a JSON file ({reason})") from None
+    except UnicodeDecodeError:
+        raise ValueError("it is no text") from None
+    except json.JSONDecodeError as error:
+        whole = "it is empty" if not error.doc.strip() else f"it ends or breaks off in line {error.lineno}"
+        raise ValueError(whole) from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def require_small(text: str) -> None:

@@ -22,6 +22,7 @@ from jsonargparse import (  # type: ignore[attr-defined]
 from usd3._interrupts import end_at_once, raise_again
 from usd3._messages import explained, near
 from usd3._plain import read_yaml, require_small
+from usd3._threads import WAIT_SETTINGS
 from usd3._version import __version__
 from usd3.recipes import find_recipe, list_recipes
 
@@ -224,7 +225,7 @@ def _wait_asleep() -> None:
     By default they keep their cores busy, and a computer that does something else becomes several times slower. It has
     to be said before torch is imported.
     """
-    if not any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")):
+    if not any(name in os.environ for name in WAIT_SETTINGS):
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 

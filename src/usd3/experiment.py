@@ -17,6 +17,7 @@ from usd3._checks import require
 from usd3._processes import leads_run
 from usd3._random import seed_of
 from usd3._run_folder import begin, own_folder, read_recipe, require_same_data
+from usd3._threads import waiting_asleep
 from usd3._trust import foreign_classes, require_trusted
 from usd3.callbacks import Ema, StopOnSignal, StopOnTime, TrainingProgress
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, averaged_export, newest_whole, require_fitting, step_of
@@ -69,6 +70,7 @@ def default_prefix(config: TrainingConfig, length: int) -> int:
     return config.prefix if config.given == "prefix" else min(config.prefix, length // 2)
 
 
+@waiting_asleep()
 def fit(
     recipe: Recipe,
     folder: Path | str,

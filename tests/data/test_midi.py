@@ -184,6 +184,18 @@ def test_a_folder_without_readable_files_is_refused(symusic, tmp_path):
         load_midi(tmp_path / "none")
 
 
+def test_one_file_is_too_few_and_files_that_share_a_melody_cannot_be_split(symusic, tmp_path):
+    melody = np.random.default_rng(1).integers(50, 70, 40)
+    write_midi(melody, tmp_path / "a.mid")
+    with pytest.raises(ValueError, match=r"^path of MIDI files = .*a.mid: expected a folder of at least 2, one to"):
+        load_midi(tmp_path / "a.mid")
+    with pytest.raises(ValueError, match=r"^MIDI files with a melody below .* = 1: expected at least 2 of 1, one to"):
+        load_midi(tmp_path, length=16)
+    write_midi(melody, tmp_path / "b.mid")
+    with pytest.raises(ValueError, match=r"^pieces = 2 that share melodies: expected some that share no melody"):
+        load_midi(tmp_path, length=16)
+
+
 @pytest.mark.parametrize("call", [lambda path: write_midi([60], path), read_midi, lambda path: load_midi(path.parent)])
 def test_a_missing_symusic_is_named(tmp_path, monkeypatch, call):
     (tmp_path / "a.mid").write_bytes(b"")

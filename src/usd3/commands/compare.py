@@ -105,7 +105,7 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     data = _data(entries[0])
     dataset = data.load()
     prefix = _shared_prefix(entries, dataset, options.evaluation.prefix)
-    settings = replace(options.evaluation, prefix=prefix)
+    settings = replace(options.evaluation, prefix=prefix, steps=_shared_steps(entries, options.evaluation.steps))
     for entry in entries:
         _require_measurable(entry, dataset, settings)  # before anything is trained
     scale = _scale(data, dataset, settings, options.device)
@@ -163,7 +163,7 @@ def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSett
         fits = settings.sampler in (None, *known)
         own = f"one of {', '.join(known)}, or null and method.sampler in a recipe"
         require(fits, "evaluation.sampler", settings.sampler, own)
-        pipeline.diffusion.grid(pipeline.method.grid(settings.steps, settings.sampler or known[0]))
+        pipeline.diffusion.grid(pipeline.method.grid(int(settings.steps or 0), settings.sampler or known[0]))
 
 
 def _scale(
@@ -212,6 +212,12 @@ def _shared_prefix(entries: Sequence[Entry], dataset: Dataset, wanted: int | Non
 
     require_comparable({entry.label: (_data(entry), prefix(entry)) for entry in entries})
     return prefix(entries[0])
+
+
+def _shared_steps(entries: Sequence[Entry], wanted: int | None) -> int:
+    """Sampling steps of all methods: where none are set, as many as each of them can take."""
+    recipes = [entry.recipe or PipelineConfig.read(entry.folder(Path())) for entry in entries]
+    return min(recipe.diffusion.usual_steps for recipe in recipes) if wanted is None else wanted
 
 
 def _about(entries: Sequence[Entry], settings: EvaluationSettings) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from usd3._checks import require
+from usd3._fields import require_fields
 from usd3._files import is_free, write_whole
 from usd3._plain import read_json, read_yaml
 from usd3.cards import Card, describe_split, measured_table, needed_options
@@ -50,6 +51,9 @@ class ExportOptions:
     metrics: str | None = None
     data_path: str | None = None
     trust_code: bool = False
+
+    def __post_init__(self) -> None:
+        require_fields(self)
 
 
 def export(options: ExportOptions) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import usd3
 from usd3._checks import as_count, as_number, require
+from usd3._fields import require_fields
 from usd3._files import write_whole, written_whole
 from usd3._messages import near
 from usd3._tables import aligned
@@ -53,6 +54,7 @@ class PaperOptions:
     paper: str | None = None
 
     def __post_init__(self) -> None:
+        require_fields(self)
         as_count(self.jobs, "jobs", 1)
         as_count(4 if self.limit is None else self.limit, "limit", 4)
         as_number(1 if self.budget is None else self.budget, "budget", 0)

@@ -56,6 +56,8 @@ def load_arrays(
     if test in stored and test != train:
         test_tokens = _checked(stored[test], f"{path}[{test}]", pad_value)
     else:
+        enough = f"at least 2, one to train on and one held out, or an .npz with an array {test!r} of held-out ones"
+        require(len(train_tokens) >= 2, f"objects of {path}", len(train_tokens), enough)
         train_tokens, test_tokens = _split(train_tokens, test_fraction, seed)
     if num_classes is None:
         num_classes = MUSIC_CLASSES if music else _count((train_tokens, test_tokens), pad_value, path)

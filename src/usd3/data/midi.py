@@ -68,6 +68,7 @@ def load_midi(folder: str | os.PathLike[str], length: int = 256, test_fraction: 
     unreadable file, or one longer than 2^20 quarter notes in all its tracks, is skipped with a warning.
     """
     folder = Path(folder)
+    require(not folder.is_file(), "path of MIDI files", folder, "a folder of at least 2, one to train on, one held out")
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
     _symusic("load_midi")
@@ -84,7 +85,11 @@ def load_midi(folder: str | os.PathLike[str], length: int = 256, test_fraction: 
         piece = file.relative_to(folder).as_posix()
         melodies += [Melody(piece, voice, steps) for voice, steps in found]
     require(readable > 0, f"readable MIDI files below {folder}", 0, f"at least one of {len(files)}")
-    return melodies_dataset(folder.name, worth_keeping(melodies), length, test_fraction, seed)
+    melodies = worth_keeping(melodies)
+    pieces = len({melody.piece for melody in melodies})
+    enough = f"at least 2 of {len(files)}, one to train on and one held out"
+    require(pieces >= 2, f"MIDI files with a melody below {folder}", pieces, enough)
+    return melodies_dataset(folder.name, melodies, length, test_fraction, seed)
 
 
 def require_symusic(caller: str) -> None:
