@@ -61,7 +61,7 @@ def test_jobs_end_with_the_command_that_started_them(number, tmp_path):
         parent.kill()
 
 
-def test_a_command_that_ignores_a_closed_terminal_goes_on(tmp_path, monkeypatch):
+def test_a_command_that_ignores_a_closed_terminal_goes_on():
     """As nohup has it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -73,13 +73,21 @@ def test_a_command_that_ignores_a_closed_terminal_goes_on(tmp_path, monkeypatch)
 
 
 def test_a_second_signal_does_not_leave_jobs_behind():
-    with pytest.raises(KeyboardInterrupt), jobs._terminated_as_interrupted():
-        try:
-            os.kill(os.getpid(), signal.SIGHUP)
-            time.sleep(1)
-        finally:
-            for number in (signal.SIGHUP, signal.SIGTERM):
-                os.kill(os.getpid(), number)
+    ended = []
+
+    def interrupted():
+        with jobs._terminated_as_interrupted():
+            try:
+                os.kill(os.getpid(), signal.SIGHUP)
+                time.sleep(1)
+            finally:  # where the jobs are ended
+                for number in (signal.SIGHUP, signal.SIGTERM):
+                    os.kill(os.getpid(), number)
+                ended.append("a")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert ended == ["a"]
 
 
 @pytest.mark.parametrize("first", ["", None], ids=["python -m usd3", "usd3"])
