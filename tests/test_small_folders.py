@@ -70,8 +70,8 @@ def test_a_model_is_not_built_larger_than_its_weights(changes, tmp_path):
     [
         ({"shape": [MANY]}, r"shape = \(1000000000,\) of 5 categories: expected at most"),
         ({"shape": [2**11] * 8}, "expected at most"),
-        ({"shape": []}, "expected at most"),
-        ({"shape": [1.5]}, "shape is a float"),
+        ({"shape": []}, "expected the sides of an object"),
+        ({"shape": [1.5]}, "shape is a list: expected a list, each a whole number"),
         ({"num_classes": 10**12}, "expected at most"),
         ({"num_classes": "many"}, "num_classes is a str"),
         ({"diffusion.num_steps": 10**12}, "num_steps = 1000000000000: expected"),

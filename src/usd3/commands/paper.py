@@ -21,6 +21,7 @@ from usd3.progress import say
 __all__ = ["PaperOptions", "paper", "published_pictures"]
 
 _RESULTS = "results.json"
+_OURS = Path(usd3.__file__).parents[2] / "paper"  # where this is a checkout
 
 
 @dataclass
@@ -41,6 +42,8 @@ class PaperOptions:
         inception: file of the weights of the Inception network, for IS and FID; null: without these.
         out: folder of all runs, a folder in it for each study.
         paper: the folder paper/ of a checkout; null: that of this one, or of the current folder.
+        trust_code: allow the studies of another folder paper/ than ours to be run: a study is a list of commands, also
+            of Python scripts.
     """
 
     action: Literal["list", "show", "run", "publish"] = "list"
@@ -52,6 +55,7 @@ class PaperOptions:
     inception: str | None = None
     out: str = "runs/paper"
     paper: str | None = None
+    trust_code: bool = False
 
     def __post_init__(self) -> None:
         require_fields(self)
@@ -101,6 +105,8 @@ def _run(options: PaperOptions, asked: Sequence[Table], study: Study, folder: Pa
 
     A run that fails or is interrupted does so with what it has until then.
     """
+    trusted = options.trust_code or folder.resolve() == _OURS.resolve()
+    require(trusted, "paper", folder, f"{_OURS}, or trust_code: true, which runs the commands of its studies")
     for option in ("data", "budget", "limit", "inception"):
         value = getattr(options, option)
         fits = value is None or study.uses(folder, option)
@@ -146,7 +152,7 @@ def _require_fitting(options: PaperOptions, asked: Sequence[Table], study: Study
 
 def _paper_folder(named: str | None) -> Path:
     """The folder with the studies and tables."""
-    here = [Path(usd3.__file__).parents[2] / "paper", Path("paper")] if named is None else [Path(named)]
+    here = [_OURS, Path("paper")] if named is None else [Path(named)]
     found = next((folder.absolute() for folder in here if (folder / "studies").is_dir()), None)
     if found is None:
         raise FileNotFoundError(f"{here[-1]}: expected the folder paper/ of a checkout (--paper says where it is)")
