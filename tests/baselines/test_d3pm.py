@@ -674,3 +674,22 @@ def test_the_recipe_is_the_papers():
     assert isinstance(method, D3PM)
     assert diffusion.num_steps == 1000
     assert (method.posterior, method.ce) == ("marginal", 0.001)
+
+
+@pytest.mark.parametrize("kind", ["closed uniform", "uniform"])
+@pytest.mark.parametrize("last", ["argmax", "draw"])
+def test_bad_logits_are_refused_in_the_last_step_where_they_are_read(kind, last):
+    method, _ = make(kind, last=last)
+    logits, given = torch.zeros(1, D, K), torch.tensor([False, True, False])
+
+    def sample(bad, **masks):
+        spoilt = logits.clone()
+        spoilt[0, 1, 2] = bad
+        network = lambda x, t: spoilt if float(t[0]) * T < 1.5 else logits
+        return method.sample(network, (1, D), T, generator=torch.Generator().manual_seed(0), **masks)
+
+    for bad in (math.nan, math.inf):
+        with pytest.raises(ValueError, match=r"logits contains (nan|inf): expected finite numbers"):
+            sample(bad)
+        fixed = {"given": given, "given_tokens": torch.ones(1, D, dtype=torch.long)}
+        assert torch.equal(sample(bad, **fixed), sample(0.0, **fixed))
