@@ -1,5 +1,8 @@
-"""A tiny experiment that trains in about a second."""
+"""A tiny experiment that trains in about a second, and how much memory a call takes."""
 
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +11,7 @@ import torch
 
 from usd3.config import DataConfig, DiffusionConfig, ModelConfig, Recipe, TrainingConfig
 
-__all__ = ["tiny_recipe", "weights_of"]
+__all__ = ["memory_below", "tiny_recipe", "weights_of"]
 
 
 def tiny_recipe(folder: Path, **training) -> Recipe:
@@ -39,3 +42,15 @@ def tiny_recipe(folder: Path, **training) -> Recipe:
 def weights_of(pipeline) -> torch.Tensor:
     """All weights of a pipeline in one vector."""
     return torch.cat([p.detach().flatten() for p in pipeline.model.parameters()])
+
+
+@contextmanager
+def memory_below(size: float) -> Iterator[None]:
+    """Inside, Python and NumPy must not have more than so many bytes more at any time."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < size

@@ -17,7 +17,7 @@ import usd3
 from usd3.cli import COMMANDS, main
 from usd3.commands import sample
 from usd3.config import Recipe
-from usd3.data import read_midi
+from usd3.data import load_arrays, read_midi
 from usd3.experiment import fit, pipeline_for
 from usd3.pipeline import Pipeline
 from usd3.recipes import list_recipes
@@ -215,6 +215,30 @@ def test_filling_a_gap_keeps_the_rest(tune, tmp_path):
     outside = (np.arange(64) < 20) | (np.arange(64) >= 40)
     assert (tokens[:, outside] == held_out[:, outside]).all()
     assert (tokens != held_out).any()
+
+
+@pytest.mark.parametrize("option", [["--fill", "0:20;26:40;39:41"], ["--given", "20:26;41:64"]])
+def test_several_gaps_are_filled_and_the_rest_is_kept(tune, tmp_path, option):
+    arguments = ["--prompt", "test", *option, "--steps", "3", "--out", str(tmp_path / "x.npz")]
+    assert main(["sample", str(tune), *arguments]) == 0
+    held_out = np.load(tune.parent / "melodies.npz")["test"][:4]
+    found = np.load(tmp_path / "x.npz")
+    stays = np.isin(np.arange(64), [*range(20, 26), *range(41, 64)])
+    assert (found["given"] == stays).all()
+    assert (found["tokens"][:, stays] == held_out[:, stays]).all()
+    assert (found["tokens"] != held_out)[:, ~stays].mean() > 0.5
+
+
+def test_several_boxes_of_objects_with_two_dimensions_are_filled(tmp_path):
+    rows = np.random.default_rng(0).integers(5, size=(12, 4, 4))
+    np.savez(tmp_path / "maps.npz", train=rows[:8], test=rows[8:])
+    recipe = tiny_recipe(tmp_path)
+    recipe.data.path = str(tmp_path / "maps.npz")
+    pipeline_for(recipe, recipe.data.load()).save_pretrained(tmp_path / "model")
+    arguments = ["--prompt", "test", "--fill", "2:4,2:4;0:1,0:2", "--steps", "2", "--out", str(tmp_path / "x.npz")]
+    assert main(["sample", str(tmp_path / "model"), *arguments]) == 0
+    drawn = [[0, 0], [0, 1], [2, 2], [2, 3], [3, 2], [3, 3]]
+    assert np.argwhere(~np.load(tmp_path / "x.npz")["given"]).tolist() == drawn
 
 
 def test_a_midi_file_can_be_continued(tune, tmp_path):
@@ -472,6 +496,12 @@ def test_nothing_is_overwritten(run, capsys, tmp_path):
         (["--prompt", "nothing.npy"], "prompt = nothing.npy: no such file; expected"),
         (["--prompt", "test", "--fill", "4"], "fill = 4: expected START:STOP"),
         (["--prompt", "test", "--fill", "4:2"], "fill = 4:2"),
+        (["--prompt", "test", "--fill", "0:2;"], "fill = 0:2;: expected START:STOP"),
+        (["--prompt", "test", "--fill", "0:2;6:9"], "fill = 0:2;6:9: expected 0 <= START < STOP <= 8, not 6:9"),
+        (["--prompt", "test", "--fill", "0:2", "--given", "4:6"], "fill = 0:2: expected null where `given` is set"),
+        (["--prompt", "test", "--prefix", "2", "--given", "4:6"], "prefix = 2: expected null where `given` is set"),
+        (["--prompt", "test", "--given", "0:5;5:8"], "given = 0:5;5:8: expected fewer than all elements"),
+        (["--given", "2:4"], "prompt = None"),
         (["--prompt", "test", "--prefix", "99"], "prefix = 99"),
         (["--prompt", "test", "--prefix", "8"], "prefix = 8: expected fewer than all"),
         (["--prompt", "test", "--first", "99"], "first = 99"),
@@ -503,7 +533,7 @@ def test_one_prompt_is_answered_as_often_as_asked(run, tmp_path):
     assert len(np.unique(tokens, axis=0)) > 1
 
 
-def test_padded_prompts_are_those_of_training(tmp_path):
+def test_padded_prompts_are_those_of_training(tmp_path, capsys):
     rows = (np.arange(8) + np.arange(40)[:, None]) % 5
     rows[::2, 6:] = -1
     np.savez(tmp_path / "padded.npz", train=rows[:30], test=rows[30:])
@@ -517,6 +547,32 @@ def test_padded_prompts_are_those_of_training(tmp_path):
         with np.load(out / "samples.npz") as found:
             assert (found["pad"] == (rows[30:34] == -1)).all()
             assert (found["tokens"][:, :3] == rows[30:34, :3]).all()
+            assert ((found["tokens"] == -1) == found["pad"]).all()  # as in the data
+            tokens = found["tokens"]
+    again = tmp_path / "again.npz"
+    arguments = ["--prompt", str(out / "samples.npz"), "--prefix", "7", "--steps", "3", "--out", str(again)]
+    assert main(["sample", str(tmp_path / "model"), *arguments]) == 0
+    assert (np.load(again)["tokens"][:, :7] == tokens[:, :7]).all()
+    data = load_arrays(again, train="tokens", pad_value=-1, num_classes=5)
+    assert bool(data.train.pad.any())
+    kept, result = str(tmp_path / "kept.npz"), str(tmp_path / "a.json")
+    measure = ["evaluate", str(tmp_path / "model"), "--prefix", "2", "--bound_samples", "0"]
+    assert main([*measure, "--steps", "2", "--save_samples", kept, "--out", result]) == 0
+    assert main([*measure, "--samples", kept, "--out", str(tmp_path / "b.json")]) == 0
+    first, second = (json.loads((tmp_path / name).read_text())["rows"] for name in ("a.json", "b.json"))
+    assert first == second
+    broken = np.load(kept)["tokens"]
+    broken[:, :, 3] = -1
+    np.savez(kept, tokens=broken)
+    capsys.readouterr()
+    assert "samples = padding where" in error_of(capsys, *measure, "--samples", kept)
+
+
+def test_a_model_with_few_steps_is_sampled_and_measured_without_saying_how_many(run, tmp_path, capsys):
+    assert main(["sample", str(run), "--num", "1", "--out", str(tmp_path / "x.npz")]) == 0
+    measure = ["--runs", "1", "--limit", "2", "--bound_samples", "0", "--baselines", "false"]
+    assert main(["evaluate", str(run), *measure, "--out", str(tmp_path / "x.json")]) == 0
+    assert json.loads((tmp_path / "x.json").read_text())["settings"]["steps"] == 20
 
 
 def test_a_damaged_model_ends_in_one_clear_line(tune, tmp_path, capsys):

@@ -21,6 +21,7 @@ from usd3._locks import locked
 from usd3.baselines import METHODS
 from usd3.cli import main
 from usd3.commands import compare, jobs
+from usd3.commands.entries import Entry
 from usd3.config import Recipe
 from usd3.experiment import fit
 from usd3.recipes import find_recipe, list_recipes
@@ -237,6 +238,14 @@ def test_a_run_that_was_begun_keeps_its_budget(done, capsys):
 def test_without_methods_all_that_have_a_recipe_are_taken():
     assert compare._methods(None) == [name for name in METHODS if name in list_recipes()]
     assert "usd3" in compare._methods(None)
+
+
+def test_without_a_number_of_sampling_steps_all_take_what_each_can(tmp_path):
+    few, many = tiny_recipe(tmp_path), Recipe()
+    entries = [Entry("few", "few", few), Entry("many", "many", many)]
+    assert compare._shared_steps(entries[1:], None) == 100
+    assert compare._shared_steps(entries, None) == few.diffusion.num_steps == 20
+    assert compare._shared_steps(entries, 5) == 5
 
 
 def test_a_folder_with_the_name_of_a_recipe_is_no_trained_model(done, tmp_path, monkeypatch):

@@ -4,12 +4,13 @@ import socket
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import usd3
-from usd3.config import DiffusionConfig, ModelConfig
+from usd3.config import DataConfig, DiffusionConfig, ModelConfig
 from usd3.pipeline import Pipeline, PipelineConfig, in_batches
 
 MODEL = ModelConfig(dim=16, depth=1, heads=2, mlp=16, time_dim=8)
@@ -185,6 +186,30 @@ def test_broken_folders_are_refused_in_one_line(tmp_path):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(ValueError, match=message):
             Pipeline.from_pretrained(tmp_path)
+    whole = json.dumps(config, indent=2)
+    for damaged, message in (
+        (whole[: len(whole) // 2], "it ends or breaks off in line"),
+        ("", "it is empty"),
+        (b"\x80\x02\xff\x00", "it is no text"),
+        ("[1, 2]", "config is a list: expected a mapping"),
+        ("null", "config is a NoneType: expected a mapping"),
+        ("{}", "config without = num_classes"),
+        (json.dumps({key: value for key, value in config.items() if key != "shape"}), "config without = shape"),
+        (json.dumps(config | {"shape": 6}), "shape is a int: expected a list, each a whole number"),
+        (json.dumps(config | {"shape": [6, -1]}), "shape = -1: expected an integer >= 1"),
+        (json.dumps(config | {"num_classes": "5"}), "num_classes is a str: expected a whole number"),
+        (json.dumps(config | {"model": [1]}), "model is a list: expected a mapping"),
+        (json.dumps(config | {"model": {"dept": 3}}), r"a field of model = dept: .* \(is depth meant\?\)"),
+        (json.dumps(config | {"diffusion": {"noise": "unifrom"}}), r"diffusion.noise = unifrom: .*\(is uniform meant"),
+        (json.dumps(config | {"data": {"path": 5}}), "data.path is a int: expected a text or null"),
+        (json.dumps(config | {"decode": [0, 0, 1, 2, 3]}), "a permutation of 0..4"),
+        (json.dumps(config | {"source": {"vqgan": "x"}}), "source without = images"),
+    ):
+        (tmp_path / "config.json").write_bytes(damaged if isinstance(damaged, bytes) else damaged.encode())
+        with pytest.raises(ValueError, match=message) as refused:
+            Pipeline.from_pretrained(tmp_path)
+        assert str(refused.value).startswith(f"{tmp_path / 'config.json'}: expected what usd3 wrote: restore the file")
+        assert "\n" not in str(refused.value)
     (tmp_path / "config.json").write_text(json.dumps(config))
     content = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(content[: len(content) // 2])
@@ -199,8 +224,47 @@ def test_broken_folders_are_refused_in_one_line(tmp_path):
         ({"tokens": torch.zeros(2, 5, dtype=torch.long)}, r"tokens.shape = \(2, 5\)"),
         ({"tokens": torch.full((2, 6), 5)}, r"categories 0\.\.4"),
         ({"num": 3, "tokens": torch.zeros(2, 6, dtype=torch.long)}, "num = 3"),
+        ({"tokens": [[1, 2], [3]]}, "^tokens is a list: expected integers, a tensor, an array or lists"),
+        ({"tokens": np.zeros((2, 6))}, "^tokens is a torch.float64 tensor: expected integers"),
+        ({"tokens": torch.zeros(2, 6)}, "^tokens is a torch.float32 tensor: expected integers"),
+        ({"tokens": [["a"] * 6]}, "^tokens is a list: expected integers"),
+        ({"tokens": 3}, r"^tokens.shape = \(\): expected"),
+        ({"num": 2, "given": [1, 0, 0, 0, 0, 0]}, "^given is a torch.int64 tensor: expected booleans"),
+        ({"num": 2, "pad": np.zeros(5, dtype=bool)}, r"^pad.shape = \(5,\): expected a shape that broadcasts"),
     ],
 )
 def test_bad_requests_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         made().sample(**arguments)
+
+
+def test_without_a_number_of_steps_a_model_takes_those_it_has():
+    few, many = (made(diffusion=DiffusionConfig(num_steps=n)) for n in (7, 1000))
+    for pipeline, count in ((few, 7), (many, 100), (made(), 100)):
+        steps = []
+        pipeline.sample(callback=steps.append)
+        assert len(steps) == pipeline.num_moves() == count
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.int16, np.ndarray.tolist, lambda x: x[::-1][::-1]])
+def test_arrays_and_lists_are_as_welcome_as_tensors(kind):
+    rows = np.arange(18).reshape(3, 6) % 5
+    rows.setflags(write=False)
+    given, pad, pipeline = np.arange(6) < 3, np.arange(6) == 5, made()
+    masks = {"given": torch.tensor(given), "pad": torch.tensor(pad)}
+    others = {"given": given.tolist(), "pad": pad}
+    expected = pipeline.sample(tokens=torch.tensor(rows), num_steps=3, **masks)
+    assert torch.equal(pipeline.sample(tokens=kind(rows), num_steps=3, **others), expected)
+    expected = pipeline.bound(torch.tensor(rows), num_samples=2, **masks)
+    assert torch.equal(pipeline.bound(kind(rows), num_samples=2, **others), expected)
+
+
+def test_padding_goes_in_and_comes_out_as_the_pad_value_of_the_data():
+    rows = np.array([[1, 2, 3, -1, -1, -1], [4, 3, 2, 1, 0, 1]])
+    given, pad = np.arange(6) < 2, rows == -1
+    zeros = {"tokens": np.where(pad, 0, rows), "pad": pad, "given": given, "num_steps": 3}
+    plain = made().sample(**zeros)
+    padded = made(data=DataConfig(source="array", pad_value=-1))
+    for x in (padded.sample(tokens=rows, given=given, num_steps=3), padded.sample(**zeros)):
+        assert (x.numpy() == np.where(pad, -1, plain)).all()
+    assert torch.equal(padded.bound(rows, given), made().bound(zeros["tokens"], given, pad))

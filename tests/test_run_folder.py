@@ -136,6 +136,7 @@ def test_a_network_that_the_checkpoint_does_not_fit_is_refused_before_anything_i
     fit(recipe, run, progress=False)
     edited = (run / "recipe.yaml").read_text().replace("mlp: 16", "mlp: 24")
     (run / "recipe.yaml").write_text(edited)
+    (run / "model.safetensors").unlink()  # which would be refused first
     before = contents(run)
     other = replace(longer(recipe), model=replace(recipe.model, mlp=24))
     with pytest.raises(ValueError, match=r"step-00000002.ckpt: expected weights of the network's shapes, \(.*24"):
@@ -250,7 +251,7 @@ def test_a_mask_with_infinities_in_a_network_is_no_fault(tmp_path, monkeypatch):
     ("options", "message"),
     [
         (["--data.path", "missing.npy"], "missing.npy: no such file"),
-        (["--model.heads", "7"], "heads = "),
+        (["--model.heads", "7"], "model.dim = 96: expected a multiple of 14"),
         (["--training.batch_size", "7", "--training.accumulate", "2"], "training.batch_size = 7"),
         (["--training.given", "prefix", "--training.prefix", "9"], "prefix = 9"),
     ],

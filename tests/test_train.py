@@ -14,7 +14,7 @@ from usd3._random import seed_of
 from usd3.baselines import USD3
 from usd3.batches import Batches, home_of, transposer
 from usd3.callbacks import Ema
-from usd3.conditioning import box_given, draw_given, prefix_given, region_given
+from usd3.conditioning import box_given, draw_given, named_elements, prefix_given, region_given
 from usd3.config import TrainingConfig
 from usd3.data import Dataset, Sequences, scramble
 from usd3.train import SequenceData, Training
@@ -195,6 +195,11 @@ def test_masks_of_generation():
             box_given((3, 4), ranges)
     assert prefix_given(4, 2).tolist() == [True, True, False, False]
     assert region_given(4, 1, 3).tolist() == [True, False, False, True]
+    assert named_elements((8,), "0:2;4:5; 4:6").nonzero().flatten().tolist() == [0, 1, 4, 5]
+    assert torch.equal(
+        named_elements((3, 4), "1:3,0:2;0:1,3:4;11:12").nonzero(),
+        torch.tensor([[0, 3], [1, 0], [1, 1], [2, 0], [2, 1], [2, 3]]),
+    )
     for call in (lambda: prefix_given(4, 5), lambda: region_given(4, 3, 3), lambda: region_given(4, 0, 5)):
         with pytest.raises(ValueError, match="expected"):
             call()

@@ -2,6 +2,7 @@
 
 import sys
 
+from usd3._children import end_with_parent
 from usd3._interrupts import end_at_once
 
 __all__ = ["main"]
@@ -16,4 +17,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     sys.exit(main())

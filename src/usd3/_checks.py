@@ -9,7 +9,9 @@ import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "as_categories",
     "as_count",
     "as_number",
+    "as_tensor",
     "expanded",
     "is_integral",
     "require",
@@ -60,6 +63,18 @@ def as_number(value: Any, name: str, above: float, below: float = math.inf, clos
     require_type(is_number and not isinstance(value, bool | Tensor | str), name, value, allowed)
     require((value >= above if closed else value > above) and value < below, name, value, allowed)
     return float(value)
+
+
+def as_tensor(x: ArrayLike | Tensor, name: str, expected: str, fits: Callable[[Tensor], bool]) -> Tensor:
+    """A tensor, or one made of a NumPy array or of lists; `fits` says whether it has the dtype that is expected."""
+    made = x
+    if not isinstance(x, Tensor):
+        try:
+            made = torch.from_numpy(np.array(x, order="C"))
+        except (TypeError, ValueError):
+            require_type(False, name, x, expected)
+    require_type(isinstance(made, Tensor) and fits(made), name, made, expected)
+    return made  # type: ignore[return-value]
 
 
 class _Check(NamedTuple):

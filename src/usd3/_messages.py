@@ -4,9 +4,9 @@ import difflib
 import re
 from collections.abc import Iterable
 
-__all__ = ["explained", "near"]
+__all__ = ["KINDS", "explained", "near"]
 
-_KINDS = {
+KINDS = {
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
@@ -26,9 +26,12 @@ def explained(text: str, options: Iterable[str]) -> str:
     text = " ".join(text.split())
     about = re.match(r'Parser key "([^"]+)": ', text)
     value = re.search(r"(?:Got|Given) value: (.*)$", text)
+    denied = re.search(r"Importing '([^']+)' is not allowed", text)
+    if denied:
+        return f"{about[1] if about else 'option'} = {denied[1]}: expected plain data, which name no class"
     kinds = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", text)
     if about and value and kinds:
-        expected = dict.fromkeys(_KINDS.get(kind, kind) if kind else _choices(names) for kind, names in kinds)
+        expected = dict.fromkeys(KINDS.get(kind, kind) if kind else _choices(names) for kind, names in kinds)
         return f"{about[1]} = {value[1]}: expected {' or '.join(expected)}"
     if "unrecognized arguments" not in text.lower():
         return text

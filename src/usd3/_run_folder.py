@@ -12,6 +12,7 @@ import yaml  # type: ignore[import-untyped]
 from usd3._checks import require
 from usd3._files import full_disk, require_free, write_whole
 from usd3._locks import locked
+from usd3._plain import read_json, read_yaml
 from usd3._processes import leads_run
 from usd3.checkpoints import find_checkpoints, step_of
 
@@ -53,7 +54,7 @@ def read_recipe(folder: Path) -> dict[str, Any]:
     file = folder / _RECIPE
     if not file.is_file():
         raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
-    found: dict[str, Any] = yaml.safe_load(file.read_text())
+    found: dict[str, Any] = read_yaml(file)
     return found
 
 
@@ -66,7 +67,7 @@ def begin(folder: Path, recipe: Mapping[str, Any], data: Mapping[str, Any]) -> N
 def require_same_data(data: Mapping[str, Any], folder: Path, what: str) -> None:
     """Refuse other data than those the run was begun with; an older run knows less, what its config.json says."""
     file = next((file for file in (folder / _DATA, folder / "config.json") if file.is_file()), None)
-    before = {} if file is None else json.loads(file.read_text())
+    before = {} if file is None else read_json(file)
     for name, now in data.items():
         kept = before.get(name, now)
         require(now == kept, f"{name} of {what}", now, f"{kept}, as those that the run had; start a new run")

@@ -13,7 +13,7 @@ from usd3._checks import require
 from usd3._version import __version__
 from usd3.baselines import METHODS
 from usd3.comparison import heading, markdown_table, read_references, read_row
-from usd3.config import NETS, DataConfig
+from usd3.config import NETS, DataConfig, DiffusionConfig
 from usd3.data.arrays import read_arrays
 from usd3.evaluation import EvaluationSettings
 from usd3.pipeline import PipelineConfig
@@ -149,6 +149,8 @@ def measured_table(found: Any, model: str, file: Path, trained: Mapping[str, Any
 
 def _options(settings: Mapping[str, Any]) -> list[str]:
     """The options of an evaluation that are not the default, without those that name a place or do not matter."""
-    usual = asdict(EvaluationSettings(from_nothing=True))  # as `usd3 evaluate` does by default
+    usual = asdict(
+        EvaluationSettings(steps=DiffusionConfig().usual_steps, from_nothing=True)
+    )  # as `usd3 evaluate` does
     own = {name: value for name, value in settings.items() if value != usual[name]}
     return [f"--{name} {json.dumps(own[name])}" for name in usual if name in own and name not in _UNSAID]

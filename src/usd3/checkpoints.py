@@ -54,6 +54,9 @@ def require_whole(path: Path | str) -> None:
     """Refuse a checkpoint whose bytes are not those that were written: every record carries a checksum."""
     try:
         with zipfile.ZipFile(path) as records:
+            size = sum(record.file_size for record in records.infolist())
+            if size > Path(path).stat().st_size:  # torch compresses nothing
+                raise zipfile.BadZipFile(f"{size:,} bytes when unpacked")
             broken = records.testzip()
     except FileNotFoundError:
         raise

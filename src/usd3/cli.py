@@ -5,15 +5,24 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml  # type: ignore[import-untyped]
-from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser  # type: ignore[attr-defined]
+from jsonargparse import (  # type: ignore[attr-defined]
+    ActionConfigFile,
+    ArgumentError,
+    ArgumentParser,
+    get_loader,
+    set_loader,
+    set_parsing_settings,
+)
 
 from usd3._interrupts import end_at_once, raise_again
 from usd3._messages import explained, near
+from usd3._plain import read_yaml, require_small
+from usd3._threads import WAIT_SETTINGS
 from usd3._version import __version__
 from usd3.recipes import find_recipe, list_recipes
 
@@ -216,7 +225,7 @@ def _wait_asleep() -> None:
     By default they keep their cores busy, and a computer that does something else becomes several times slower. It has
     to be said before torch is imported.
     """
-    if not any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")):
+    if not any(name in os.environ for name in WAIT_SETTINGS):
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
@@ -225,7 +234,9 @@ def _run(name: str, arguments: list[str]) -> None:
     words = list(arguments)
     count = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
     words, options = words[:count], words[count:]
+    _read_plain_data_alone()
     parser = ArgumentParser(
+        parser_mode=_PLAIN,
         prog=f"usd3 {name}",
         usage=" ".join(filter(None, ["usd3", name, command.words, "[--option value ...]"])),
         description=_description(name, whole=True),
@@ -259,13 +270,29 @@ def _run(name: str, arguments: list[str]) -> None:
     command.run(made)
 
 
+_PLAIN = "usd3"
+
+
+def _read_plain_data_alone() -> None:
+    """The parser makes nothing but plain data of files and options: it imports no class that one names."""
+    set_parsing_settings(import_path_denylist=["*"])
+
+    def load(text: str) -> Any:
+        require_small(text)
+        return get_loader("yaml")(text)
+
+    set_loader(_PLAIN, load, (yaml.YAMLError,))
+
+
 def _run_on_recipes(name: str, parser: ArgumentParser, words: list[str], options: list[str]) -> None:
     """Run a command whose words are recipes: one after the other, and then the options."""
     command = COMMANDS[name]
 
     def read(names: Sequence[str]) -> Any:
         files = [_resumed(name, resumed)] if resumed else [find_recipe(recipe) for recipe in names]
-        return _made(parser, [part for file in files for part in ("--config", str(file))] + options, command.options)
+        found = _made(parser, [part for file in files for part in ("--config", str(file))] + options, command.options)
+        _require_trusted(found, options)
+        return found
 
     resumed = _value(options, "--resume") if command.resumes else None
     if resumed and words:
@@ -278,20 +305,58 @@ def _run_on_recipes(name: str, parser: ArgumentParser, words: list[str], options
 def _made(parser: ArgumentParser, arguments: list[str], kind: type[Any]) -> Any:
     """The options as a dataclass."""
     try:
-        values = parser.instantiate(parser.parse_args(arguments))
-    except ArgumentError as error:
+        values = parser.parse_args(_naming_files(arguments, kind))
+    except (ArgumentError, ImportError) as error:
         raise ArgumentError(None, explained(str(error), parser._option_string_actions)) from None
-    return kind(**{field.name: values[field.name] for field in fields(kind)})
+    return _as_dataclass(kind, values)
+
+
+def _naming_files(arguments: list[str], kind: Any) -> list[str]:
+    """The same with whole paths for sections in a file, as in `--model mine.yaml`, which would look like a class."""
+    found = []
+    for before, word in zip(["", *arguments], arguments):
+        option, equals, value = word.partition("=") if word.startswith("--") else (before, "", word)
+        is_file = os.path.isfile(value) and _is_section(option, kind)
+        found.append(f"{option}=" * bool(equals) + os.path.abspath(value) if is_file else word)
+    return found
+
+
+def _is_section(option: str, kind: Any) -> bool:
+    """Whether an option, as in --evaluation.images, is one that has options of its own."""
+    for name in option.removeprefix("--").split("."):
+        kind = get_type_hints(kind).get(name) if is_dataclass(kind) else None
+    return is_dataclass(kind)
+
+
+def _as_dataclass(kind: Any, values: Any) -> Any:
+    """A dataclass of options and those inside it; all other values stay the plain data they are."""
+    if not is_dataclass(kind):
+        return values
+    kinds = get_type_hints(kind)
+    return kind(**{field.name: _as_dataclass(kinds[field.name], values[field.name]) for field in fields(kind)})  # type: ignore[operator]
+
+
+def _require_trusted(made: Any, options: list[str]) -> None:
+    """What a recipe names is imported where the user says so; what the user types needs no further word."""
+    from usd3._trust import require_trusted
+
+    typed = {value for name in ("--model.net", "--method.name") if (value := _value(options, name)) is not None}
+    if made.trust_code:
+        if yaml.safe_load(_value(options, "--trust_code") or "") is not True:
+            raise ValueError("trust_code in a file: expected it on the command line, since it is yours to say")
+        return
+    require_trusted(made, typed)
 
 
 def _value(options: list[str], name: str) -> str | None:
-    """The value of an option, given as `--name value` or `--name=value`."""
+    """The value of an option, given as `--name value` or `--name=value`; of several, the last, which holds."""
+    found = None
     for i, option in enumerate(options):
         if option == name and i + 1 < len(options):
-            return options[i + 1]
+            found = options[i + 1]
         if option.startswith(f"{name}="):
-            return option.partition("=")[2]
-    return None
+            found = option.partition("=")[2]
+    return found
 
 
 def _resumed(name: str, folder: str) -> Path:
@@ -299,7 +364,7 @@ def _resumed(name: str, folder: str) -> Path:
     file = Path(folder) / "recipe.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"resume = {folder}: expected the folder of a run, with its recipe.yaml")
-    found = yaml.safe_load(file.read_text())
+    found = read_yaml(file)
     if isinstance(found, dict) and not _has(COMMANDS[name], found):
         of = next((f"of `usd3 {other}`" for other in COMMANDS if _has(COMMANDS[other], found)), "of another kind")
         raise ValueError(f"resume = {folder}, a run {of}: expected one of `usd3 {name}`")

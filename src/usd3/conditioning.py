@@ -8,7 +8,7 @@ from torch import Tensor
 
 from usd3._checks import as_count, require
 
-__all__ = ["box_given", "draw_given", "prefix_given", "region_given"]
+__all__ = ["box_given", "draw_given", "named_elements", "prefix_given", "region_given"]
 
 
 def prefix_given(length: int, prefix: int) -> Tensor:
@@ -31,6 +31,32 @@ def box_given(shape: Sequence[int], ranges: Sequence[tuple[int, int]]) -> Tensor
         require(0 <= start < stop <= size, "range", f"{start}:{stop}", f"0 <= start < stop <= {size}")
     given[tuple(slice(start, stop) for start, stop in ranges)] = False
     return given
+
+
+def named_elements(shape: Sequence[int], text: str, name: str = "ranges") -> Tensor:
+    """The elements that a text names, a mask of `shape`: "0:20;26:80" are 0..19 and 26..79.
+
+    START:STOP counts elements in row-major order; one for each dimension, with commas between, is a box, as in
+    "2:6,0:4". Semicolons stand between several. `name` is how errors call the text.
+    """
+    size, count = torch.Size(shape), len(shape)
+    boxes = "" if count == 1 else f", or {count} of them with commas between, one a dimension"
+    expected = f"START:STOP, as in 64:128{boxes}; between several of these a semicolon"
+    mask = torch.zeros(size, dtype=torch.bool)
+    for part in text.split(";"):
+        found = [ends for ends in map(_range, part.split(",")) if ends is not None]
+        require(len(found) == part.count(",") + 1 and len(found) in (1, count), name, text, expected)
+        for (start, stop), most in zip(found, [size.numel()] if len(found) == 1 else size):
+            require(0 <= start < stop <= most, name, text, f"0 <= START < STOP <= {most}, not {start}:{stop}")
+        others = region_given(size.numel(), *found[0]) if len(found) == 1 else box_given(size, found)
+        mask |= ~others.reshape(size)
+    return mask
+
+
+def _range(text: str) -> tuple[int, int] | None:
+    """START:STOP as numbers."""
+    start, _, stop = text.strip().partition(":")
+    return (int(start), int(stop)) if start.isdecimal() and stop.isdecimal() else None
 
 
 def draw_given(mode: Literal["none", "prefix", "random"], x_0: Tensor, prefix: int = 0) -> Tensor | None:

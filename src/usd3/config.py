@@ -16,6 +16,7 @@ from torch import nn
 
 from usd3 import schedules
 from usd3._checks import as_count, as_number, require
+from usd3._fields import require_fields
 from usd3.baselines import METHODS, USD3, Method
 from usd3.data import Dataset, load_arrays, load_bach, load_image_tokens, load_lakh, load_midi, scramble
 from usd3.data.arrays import read_arrays
@@ -33,7 +34,9 @@ SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "exponential": schedules.Exponential,
     "geometric": schedules.Geometric,
 }
+_MOST_STEPS = 1_000_000  # of discrete time
 Kind = TypeVar("Kind")
+_USUAL_STEPS = 100
 NETS: dict[str, type[nn.Module]] = {
     "transformer": Transformer,
     "film": FilmTransformer,
@@ -78,6 +81,8 @@ class DataConfig:
     transpose: int = 0
 
     def __post_init__(self) -> None:
+        require_fields(self, "data")
+        self.path = None if self.path is None else str(self.path)
         as_count(self.length, "data.length", 1)
         as_count(self.transpose, "data.transpose", 0, 24)
         as_number(self.test_fraction, "data.test_fraction", 0, 1)
@@ -146,9 +151,13 @@ class DiffusionConfig:
     t_min: float = 1e-3
 
     def __post_init__(self) -> None:
-        kinds = ("uniform", "absorbing", "marginal")
-        require(self.noise in kinds, "diffusion.noise", self.noise, f"one of {', '.join(kinds)}")
-        require(self.schedule in SCHEDULES, "diffusion.schedule", self.schedule, f"one of {', '.join(SCHEDULES)}")
+        require_fields(self, "diffusion")
+        as_count(self.num_steps or 1, "diffusion.num_steps", 1, _MOST_STEPS)
+
+    @property
+    def usual_steps(self) -> int:
+        """Sampling steps where nothing says how many: 100, or all that discrete time has."""
+        return min(_USUAL_STEPS, self.num_steps or _USUAL_STEPS)
 
     def build(self, num_classes: int, marginal: list[float] | None = None) -> Diffusion:
         """The diffusion on `num_classes` data categories; `marginal` are their frequencies."""
@@ -184,6 +193,9 @@ class MethodConfig:
     name: str = "usd3"
     options: dict[str, Any] = field(default_factory=dict)
     sampler: str | None = None
+
+    def __post_init__(self) -> None:
+        require_fields(self, "method")
 
     @property
     def kind(self) -> type[Method]:
@@ -253,6 +265,7 @@ class ModelConfig:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        require_fields(self, "model")
         for name in ("dim", "depth", "heads"):
             as_count(getattr(self, name), f"model.{name}", 1)
         as_count(4 if self.mlp is None else self.mlp, "model.mlp", 1)
@@ -265,8 +278,12 @@ class ModelConfig:
 
     def build(self, diffusion: Diffusion, shape: Sequence[int] = ()) -> nn.Module:
         """The network for this diffusion on objects of `shape`, freshly initialised."""
-        num_classes = diffusion.noise.num_classes
-        net: nn.Module
+        net = self.build_bare(diffusion.noise.num_classes, shape)
+        net = Hollow(net, diffusion) if self.hollow else net
+        return SelfConditioned(net) if self.self_conditioning else net
+
+    def build_bare(self, num_classes: int, shape: Sequence[int] = ()) -> nn.Module:
+        """The network alone, whose weights in a file have the word "module" before them for each head around it."""
         if self.net in NETS:
             require(not self.options, "model.options", self.options, f"nothing for model.net {self.net!r}")
             takes = inspect.signature(NETS[self.net]).parameters
@@ -278,7 +295,8 @@ class ModelConfig:
                 sizes["length"] = math.prod(shape)
             if "axes" in takes:
                 sizes["axes"] = max(1, len(shape))
-            net = NETS[self.net](num_classes, **sizes)
+            self._require_sizes(sizes.get("axes", 1), 4 if "length" in takes else 1)
+            return NETS[self.net](num_classes, **sizes)
         else:
             own = f"false for {self.net}: a network of your own says so itself, by an attribute ignores_time"
             require(not self.timeless, "model.timeless", self.timeless, own)
@@ -286,9 +304,16 @@ class ModelConfig:
             require(not self.projection, "model.projection", self.projection, own)
             own = f"false for {self.net}: a network of your own is wrapped in usd3.nets.SelfConditioned"
             require(not self.self_conditioning, "model.self_conditioning", True, own)
-            net = _imported(self.net, nn.Module, "model.net", NETS)(num_classes=num_classes, **self.options)
-        net = Hollow(net, diffusion) if self.hollow else net
-        return SelfConditioned(net) if self.self_conditioning else net
+            return _imported(self.net, nn.Module, "model.net", NETS)(num_classes=num_classes, **self.options)
+
+    def _require_sizes(self, axes: int, least: int) -> None:
+        """Refuse sizes that a network of ours cannot have; it says so itself, but not in the names of options."""
+        heads = f"model.heads {self.heads}"
+        require(self.dim % (2 * self.heads) == 0, "model.dim", self.dim, f"a multiple of {2 * self.heads} with {heads}")
+        require(self.dim >= least, "model.dim", self.dim, f"at least {least} for {self.net}")
+        fits = self.dim >= 2 * self.heads * axes
+        objects = f"on objects of {axes} dimensions"
+        require(fits, "model.dim", self.dim, f"at least {2 * self.heads * axes} with {heads}, {objects}")
 
 
 def _imported(path: str, kind: type[Kind], option: str, known: Iterable[str]) -> type[Kind]:
@@ -382,6 +407,7 @@ class TrainingConfig:
     keep: int = 2
 
     def __post_init__(self) -> None:
+        require_fields(self, "training")
         for name in ("steps", "batch_size", "accumulate", "halve_every", "nodes", "log_every", "validate_objects"):
             as_count(getattr(self, name), f"training.{name}", 1)
         for name in ("checkpoint_every", "keep"):
@@ -395,8 +421,6 @@ class TrainingConfig:
         as_number(self.lr, "training.lr", 0)
         as_number(self.ema, "training.ema", 0, 1, closed=True)
         as_number(self.weight_decay, "training.weight_decay", 0, closed=True)
-        kinds = ("auto", "always", "never")
-        require(self.cuda_graph in kinds, "training.cuda_graph", self.cuda_graph, f"one of {', '.join(kinds)}")
         for reason in self.graph_hindrances if self.cuda_graph == "always" else ():
             require(False, "training.cuda_graph", self.cuda_graph, f"auto or never with {reason}")
 

@@ -15,6 +15,7 @@ from usd3 import kernels, samplers
 from usd3._checks import Checks, as_bool_mask, as_count, require, require_logits, require_type
 from usd3._model import Denoiser
 from usd3._random import uniform
+from usd3._threads import waiting_asleep
 from usd3.belief import FINITE, Belief, Level, known, predicted
 from usd3.kernels import Projection
 from usd3.mixture import Jumps, Mixture, Transition, backward_mixture
@@ -216,6 +217,7 @@ class Diffusion(Process):
         checks.raise_first()
         return prior
 
+    @waiting_asleep()
     @torch.no_grad()
     def bound(
         self,

@@ -6,14 +6,16 @@ For models of images see `usd3.image_evaluation`.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from usd3._checks import as_count, as_number, require
+from usd3._fields import require_fields
 from usd3._random import seed_of
 from usd3._tables import aligned
+from usd3._threads import waiting_asleep
 from usd3.conditioning import prefix_given
 from usd3.config import DataConfig
 from usd3.data import Dataset
@@ -73,6 +75,7 @@ class ImageSettings:
     vqgan: str | None = None
 
     def __post_init__(self) -> None:
+        require_fields(self, "images")
         as_count(self.num, "images.num", 4)
         as_count(4 if self.reference is None else self.reference, "images.reference", 4)
 
@@ -84,7 +87,7 @@ class EvaluationSettings:
     Args:
         prefix: elements of each held-out object that are given; null: as in training. Images are drawn from nothing.
         runs: continuations of each object, or sets of images; the table shows their mean and standard deviation.
-        steps: sampling steps.
+        steps: sampling steps; null: 100, or all of a model with fewer in discrete time.
         limit: use only the first so many held-out objects, of `ratios` likewise; null: all. Few of them may all be of
             one piece, and then other objects are closer than they usually are. Of images, for the bound alone.
         include_prefix: whether the given elements count in the n-grams and edit distances, as in the paper.
@@ -102,7 +105,7 @@ class EvaluationSettings:
 
     prefix: int | None = None
     runs: int = 3
-    steps: int = 100
+    steps: int | None = None
     limit: int | None = None
     include_prefix: bool = True
     ratios: str | None = None
@@ -116,12 +119,16 @@ class EvaluationSettings:
     images: ImageSettings = field(default_factory=ImageSettings)
 
     def __post_init__(self) -> None:
-        for name in ("runs", "steps"):
-            as_count(getattr(self, name), name, 1)
-        for name in ("limit", "batch_size"):
+        require_fields(self)
+        as_count(self.runs, "runs", 1)
+        for name in ("steps", "limit", "batch_size"):
             as_count(1 if getattr(self, name) is None else getattr(self, name), name, 1)
         as_count(self.bound_samples, "bound_samples", 0)
         as_number(self.temperature, "temperature", 0)
+
+    def known_for(self, pipeline: Pipeline) -> Self:
+        """With the sampling steps that this model usually has, where none are set."""
+        return self if self.steps is not None else replace(self, steps=pipeline.config.diffusion.usual_steps)
 
 
 @dataclass(frozen=True)
@@ -362,6 +369,7 @@ def draw_runs(
     return torch.stack(draws)
 
 
+@waiting_asleep()
 def evaluate(
     pipeline: Pipeline,
     dataset: Dataset,
@@ -381,9 +389,12 @@ def evaluate(
     require(fits, "shape of the samples", tuple(generated.shape), f"(runs, {', '.join(map(str, shape))})")
     truth, generated = held_out.truth.flatten(1), generated.flatten(2)
     pad = None if held_out.pad is None else held_out.pad.flatten(1)
+    generated = generated if pad is None else torch.where(pad, truth, generated)
+    known = bool(((generated >= 0) & (generated < dataset.num_classes)).all())
+    require(known, "samples", "padding where held-out objects have none", f"categories 0..{dataset.num_classes - 1}")
     skip = 0 if settings.include_prefix else prefix
     row = _compared(generated, truth, skip, pad, dataset.music)
-    used = asdict(settings) | {"prefix": prefix}
+    used = asdict(settings.known_for(pipeline)) | {"prefix": prefix}
     found = Evaluation(used, len(truth), held_out.skipped, {"model": row})
     if settings.bound_samples:
         given = held_out.given.flatten()

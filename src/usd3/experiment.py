@@ -17,6 +17,8 @@ from usd3._checks import require
 from usd3._processes import leads_run
 from usd3._random import seed_of
 from usd3._run_folder import begin, own_folder, read_recipe, require_same_data
+from usd3._threads import waiting_asleep
+from usd3._trust import foreign_classes, require_trusted
 from usd3.callbacks import Ema, StopOnSignal, StopOnTime, TrainingProgress
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, averaged_export, newest_whole, require_fitting, step_of
 from usd3.config import Recipe, TrainingConfig
@@ -34,12 +36,18 @@ __all__ = ["default_prefix", "fit", "pipeline_for"]
 
 def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
     """The untrained model of a recipe, its weights drawn from the recipe's seed."""
+    config = _config_for(recipe, dataset)
+    torch.manual_seed(seed_of(recipe.seed))
+    return Pipeline(config, objective=recipe.training.objective)
+
+
+def _config_for(recipe: Recipe, dataset: Dataset) -> PipelineConfig:
     marginal = None
     if recipe.diffusion.noise == "marginal":
         rows, pad = dataset.train.tokens.long(), dataset.train.pad
         rows = rows if pad is None else rows[~pad][:, None]
         marginal = Marginal.from_data(rows, dataset.num_classes).probs.tolist()
-    config = PipelineConfig(
+    return PipelineConfig(
         num_classes=dataset.num_classes,
         shape=list(dataset.shape),
         diffusion=recipe.diffusion,
@@ -55,8 +63,6 @@ def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
         precision=recipe.training.precision,
         steps=recipe.training.steps,
     )
-    torch.manual_seed(seed_of(recipe.seed))
-    return Pipeline(config, objective=recipe.training.objective)
 
 
 def default_prefix(config: TrainingConfig, length: int) -> int:
@@ -64,6 +70,7 @@ def default_prefix(config: TrainingConfig, length: int) -> int:
     return config.prefix if config.given == "prefix" else min(config.prefix, length // 2)
 
 
+@waiting_asleep()
 def fit(
     recipe: Recipe,
     folder: Path | str,
@@ -99,6 +106,8 @@ def _fit(recipe: Recipe, folder: Path, resume: bool, progress: bool, callbacks: 
     require(
         recipe.training.steps >= done, "training.steps", recipe.training.steps, f"at least the {done} that are done"
     )
+    if start is not None:
+        _config_for(recipe, dataset).require_weights(folder)  # before a network of any size is made
     pipeline = pipeline_for(recipe, dataset)
     pipeline.diffusion.validate = False  # the data are checked, and a loss that is no number is noticed
     pipeline.diffusion.impl = recipe.training.impl
@@ -121,6 +130,7 @@ def _fit(recipe: Recipe, folder: Path, resume: bool, progress: bool, callbacks: 
     if start is not None and trainer.global_step == done:
         more = f"steps {2 * done}" if done >= recipe.training.steps else f"minutes {2 * (module.clock.limit or 1):g}"
         say(f"{folder} is finished, with {done} steps; for more: --resume {folder} --training.{more}")
+    require_trusted(PipelineConfig.read(folder), foreign_classes(recipe))  # where nothing was left to train, it is old
     return Pipeline.from_pretrained(folder, device="cpu", trust_code=True)
 
 

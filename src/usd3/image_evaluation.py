@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from usd3._checks import require
+from usd3._threads import waiting_asleep
 from usd3.comparison import IMAGE_METRICS, describe_images
 from usd3.data import Dataset, spread
 from usd3.evaluation import Draws, Evaluation, EvaluationSettings, draw_runs, require_same_shape
@@ -156,6 +157,7 @@ class FreeImages:
         """Draw `runs` sets of tokens."""
         return {"tokens": draw_runs(self.pipeline, self.settings, corrector, callback, num=self.settings.images.num)}
 
+    @waiting_asleep()
     def measure(self, generated: Draws, settings: EvaluationSettings) -> ImageEvaluation:
         """Compare sets of images, tokens (R, N, h, w), with the training images."""
         return self._measured(generated["tokens"], settings)

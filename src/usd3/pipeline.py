@@ -2,25 +2,30 @@
 
 import functools
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from numpy.typing import ArrayLike
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from usd3._checks import as_count, require
+from usd3._checks import as_count, as_tensor, expanded, is_integral, require, require_type
 from usd3._compile import Compiled
 from usd3._device import device_named
+from usd3._fields import made_of, require_fields
 from usd3._files import write_whole, written_whole
 from usd3._messages import near
+from usd3._plain import parse_json
 from usd3._processes import gathered, rank_and_world
 from usd3._random import seed_of
+from usd3._threads import waiting_asleep
+from usd3._trust import require_trusted
 from usd3._version import __version__
-from usd3.baselines import METHODS
+from usd3._weights import load_weights, require_weights
 from usd3.config import NETS, DataConfig, DiffusionConfig, MethodConfig, ModelConfig
 from usd3.data import ImageSource
 from usd3.graphs import as_captured
@@ -35,6 +40,7 @@ __all__ = ["Pipeline", "PipelineConfig", "in_batches", "save_pretrained"]
 
 Arguments = ParamSpec("Arguments")
 
+_MOST_ELEMENTS, _MOST_LOGITS = 2**22, 2**30  # of one object, so that no folder of a model asks for any memory
 _LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # how many logits a batch may have before memory is tried
 
 
@@ -63,6 +69,24 @@ class PipelineConfig:
     minutes: float | None = None
     usd3_version: str = __version__
 
+    def __post_init__(self) -> None:
+        require_fields(self)
+        num_classes = as_count(self.num_classes, "num_classes", 2)
+        size = math.prod(as_count(side, "shape", 1) for side in self.shape)
+        require(len(self.shape) > 0, "shape", self.shape, "the sides of an object")
+        fits = size <= _MOST_ELEMENTS and size * num_classes <= _MOST_LOGITS
+        most = f"at most {_MOST_ELEMENTS:,} elements, and {_MOST_LOGITS:,} elements times categories"
+        require(fits, "shape", f"{tuple(self.shape)} of {num_classes} categories", most)
+        whole = self.decode is None or sorted(self.decode) == list(range(self.num_classes))
+        require(whole, "decode", self.decode, f"null or a permutation of 0..{self.num_classes - 1}")
+
+    def require_weights(self, folder: Path) -> None:
+        """Refuse a folder, if it has weights, whose weights are not those of our network of this config."""
+        file, heads = folder / "model.safetensors", (self.model.hollow, self.model.self_conditioning)
+        num_classes = self.num_classes + (self.diffusion.noise == "absorbing")
+        if self.model.net in NETS and file.is_file():
+            require_weights(file, lambda: self.model.build_bare(num_classes, self.shape), "module." * sum(heads))
+
     def has_trained(self, steps: int, minutes: float | None) -> bool:
         """Whether so many steps are done, or these minutes are over."""
         return self.steps >= steps or (minutes is not None and (self.minutes or 0.0) >= minutes)
@@ -77,20 +101,23 @@ class PipelineConfig:
             "data": DataConfig,
             "source": ImageSource,
         }
-        made = {name: kind(**values[name]) for name, kind in parts.items() if values.get(name) is not None}
-        return cls(**{**values, **made})
+        require_type(isinstance(values, dict), "config", values, "a mapping of names and values")
+        there = [name for name in parts if values.get(name) is not None]
+        made: dict[str, Any] = {name: made_of(parts[name], values[name], name) for name in there}
+        return made_of(cls, {**values, **made}, "config")
 
     @classmethod
     def read(cls, folder: Path) -> "PipelineConfig":
         """From the config.json of a folder."""
         file = folder / "config.json"
         try:
-            values = json.loads(file.read_text())
+            values = parse_json(file)
             kind = values.get("kind") if isinstance(values, dict) else None  # of networks for images
             if kind is None:
                 return cls.from_dict(values)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{file}: {error}") from None
+            help = "expected what usd3 wrote: restore the file, or export or train the model again"
+            raise ValueError(f"{file}: {help} ({error})") from None
         raise ValueError(f"{folder} is a {kind}: expected the folder of a run or of a saved model")
 
 
@@ -101,7 +128,7 @@ def _without_gradients(
 
     @functools.wraps(use)
     def used(self: "Pipeline", /, *args: Arguments.args, **options: Arguments.kwargs) -> Tensor:
-        with as_captured() if self.compile else torch.inference_mode():
+        with waiting_asleep(), as_captured() if self.compile else torch.inference_mode():
             return use(self, *args, **options)
 
     return used
@@ -157,18 +184,13 @@ class Pipeline:
                     expected += f", or a packaged model: {', '.join(packaged)}{near(folder.name, packaged)}"
                 raise FileNotFoundError(f"{folder / name}: expected {expected}")
         config = PipelineConfig.read(folder)
-        runs = "or trust_code: true, which runs the code of the class"
-        known = model is not None or trust_code or config.model.net in NETS
-        require(known, "model.net", config.model.net, f"one of {sorted(NETS)}, {runs}")
-        known = trust_code or config.method.name in METHODS
-        require(known, "method.name", config.method.name, f"one of {sorted(METHODS)}, {runs}")
+        if not trust_code:
+            require_trusted(config, () if model is None else (config.model.net,))
+        if model is None:
+            config.require_weights(folder)
         pipeline = cls(config, model)
         pipeline.compile = compile
-        try:
-            pipeline.model.load_state_dict(load_file(folder / "model.safetensors"))
-        except (SafetensorError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ValueError(f"{folder / 'model.safetensors'}: expected the weights of its config ({reason})") from None
+        load_weights(pipeline.model, folder / "model.safetensors")
         return pipeline.to(device_named(device))
 
     def save_pretrained(self, folder: Path | str) -> None:
@@ -186,10 +208,10 @@ class Pipeline:
     def sample(
         self,
         num: int | None = None,
-        num_steps: int = 100,
-        tokens: Tensor | None = None,
-        given: Tensor | None = None,
-        pad: Tensor | None = None,
+        num_steps: int | None = None,
+        tokens: ArrayLike | None = None,
+        given: ArrayLike | None = None,
+        pad: ArrayLike | None = None,
         corrector: Corrector | None = None,
         sampler: str | None = None,
         temperature: float = 1.0,
@@ -202,23 +224,31 @@ class Pipeline:
         The work is done in batches, made smaller by themselves where memory does not suffice, and divided among
         processes where a launcher started several; every process gets the whole result. Draws depend on `seed` and
         the batch size. `temperature` divides the logits: 1 draws from the model, less keeps
-        closer to what it finds likely. `sampler` is one of the method's, by default its own.
+        closer to what it finds likely. `sampler` is one of the method's, by default its own. `num_steps` is by default
+        100, or all of a model with fewer in discrete time.
+
+        `tokens` and the masks `given` and `pad` may be tensors, NumPy arrays or lists; the masks broadcast. Where the
+        data have a pad value, it marks padding in `tokens` too, and in what comes back.
         """
-        shape = tuple(self.config.shape)
-        if tokens is not None:
-            require(tuple(tokens.shape[1:]) == shape, "tokens.shape", tuple(tokens.shape), f"(N, *{shape})")
-            require(num in (None, len(tokens)), "num", num, f"None or the number of rows of tokens, {len(tokens)}")
-            tokens, num = self.encoded(tokens), len(tokens)
+        shape, wanted = tuple(self.config.shape), None if tokens is None else _as_tokens(tokens)
+        steps = self._steps(num_steps)
+        if wanted is not None:
+            require(tuple(wanted.shape[1:]) == shape, "tokens.shape", tuple(wanted.shape), f"(N, *{shape})")
+            require(num in (None, len(wanted)), "num", num, f"None or the number of rows of tokens, {len(wanted)}")
+            num = len(wanted)
         num = as_count(1 if num is None else num, "num", 1)
-        given, pad = (None if m is None else m.expand(num, *shape) for m in (given, pad))
+        given, pad = (_as_mask(m, (num, *shape), name) for m, name in ((given, "given"), (pad, "pad")))
+        if wanted is not None:
+            wanted, pad = self._without_padding(wanted, pad)
+            wanted = self.encoded(wanted)
         ours = type(self._bare) in NETS.values()  # does the same in every call, so a CUDA graph can replay it
 
         def draw(rows: slice) -> Tensor:
-            own = [None if part is None else part[rows].to(self.device) for part in (given, tokens, pad)]
+            own = [None if part is None else part[rows].to(self.device) for part in (given, wanted, pad)]
             return self.method.sample(
                 self.denoiser(rows.stop - rows.start),
                 (rows.stop - rows.start, *shape),
-                num_steps,
+                steps,
                 corrector=corrector,
                 sampler=sampler,
                 given=own[0],
@@ -231,11 +261,23 @@ class Pipeline:
                 temperature=temperature,
             ).cpu()
 
-        return self.decoded(in_batches(draw, num, self.batch_size(num) if batch_size is None else batch_size))
+        x = self.decoded(in_batches(draw, num, self.batch_size(num) if batch_size is None else batch_size))
+        value = self.config.data.pad_value
+        return x if pad is None or value is None else x.masked_fill(pad.cpu(), value)
 
-    def num_moves(self, num_steps: int, sampler: str | None = None) -> int:
-        """Steps of the sampler for `num_steps`: some methods end with one more."""
-        times = self.method.grid(num_steps, self.method.samplers[0] if sampler is None else sampler)
+    def _without_padding(self, tokens: Tensor, pad: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Tokens with category 0 in place of the data's pad value, and where padding is: there too."""
+        if self.config.data.pad_value is None:
+            return tokens, pad
+        known = tokens == self.config.data.pad_value
+        return tokens.masked_fill(known, 0), known if pad is None else known | pad.to(known.device)
+
+    def _steps(self, num_steps: int | None) -> int:
+        return self.config.diffusion.usual_steps if num_steps is None else num_steps
+
+    def num_moves(self, num_steps: int | None = None, sampler: str | None = None) -> int:
+        """Steps of the sampler for `num_steps`, by default as in `sample`: some methods end with one more."""
+        times = self.method.grid(self._steps(num_steps), self.method.samplers[0] if sampler is None else sampler)
         return len(times) - 1 if is_grid(times) else int(times)  # type: ignore[arg-type]
 
     def denoiser(self, num: int | None = None) -> Callable[..., Tensor]:
@@ -271,24 +313,27 @@ class Pipeline:
     @_without_gradients
     def bound(
         self,
-        tokens: Tensor,
-        given: Tensor | None = None,
-        pad: Tensor | None = None,
+        tokens: ArrayLike,
+        given: ArrayLike | None = None,
+        pad: ArrayLike | None = None,
         num_samples: int | None = None,
         seed: int = 0,
         batch_size: int | None = None,
     ) -> Tensor:
-        """An upper bound on -log p(free elements | given), (N,) in nats."""
-        encoded = self.encoded(tokens)
+        """An upper bound on -log p(free elements | given), (N,) in nats; `tokens` and masks as in `sample`."""
+        wanted = _as_tokens(tokens)
+        given, pad = (_as_mask(m, tuple(wanted.shape), name) for m, name in ((given, "given"), (pad, "pad")))
+        wanted, pad = self._without_padding(wanted, pad)
+        encoded = self.encoded(wanted)
 
         def nats(rows: slice) -> Tensor:
-            own = (None if m is None else m.expand(tokens.shape)[rows].to(self.device) for m in (given, pad))
+            own = (None if m is None else m[rows].to(self.device) for m in (given, pad))
             masks = dict(zip(("given", "pad"), own))
             generator = torch.Generator(self.device).manual_seed(seed_of(seed, rows.start))
             x_0 = encoded[rows].to(self.device)
             return self.method.bound(self.denoiser(len(x_0)), x_0, num_samples, generator=generator, **masks).cpu()
 
-        return in_batches(nats, len(tokens), self.batch_size(len(tokens)) if batch_size is None else batch_size)
+        return in_batches(nats, len(wanted), self.batch_size(len(wanted)) if batch_size is None else batch_size)
 
     # ---- categories ---------------------------------------------------------------------------------------------
 
@@ -298,10 +343,25 @@ class Pipeline:
 
     def encoded(self, tokens: Tensor) -> Tensor:
         """Categories of the data as the network's."""
-        tokens, top = tokens.long(), self.config.num_classes - 1
+        tokens, top = _as_tokens(tokens), self.config.num_classes - 1
         bad = tokens[(tokens < 0) | (tokens > top)]
         require(not len(bad), "tokens", f"... {bad[:1].tolist()} ...", f"categories 0..{top}")
         return tokens if self.config.decode is None else torch.tensor(self.config.decode).argsort()[tokens]
+
+
+def _as_tokens(tokens: ArrayLike | Tensor) -> Tensor:
+    """Integers of any kind as int64, (N, ...)."""
+    found = as_tensor(tokens, "tokens", "integers, a tensor, an array or lists (N, ...)", is_integral)
+    require(found.dim() > 0, "tokens.shape", (), "(N, ...)")
+    return found.long()
+
+
+def _as_mask(mask: ArrayLike | Tensor | None, shape: tuple[int, ...], name: str) -> Tensor | None:
+    """A mask that broadcasts to `shape`, expanded."""
+    if mask is None:
+        return None
+    wanted = "booleans, a tensor, an array or lists"
+    return expanded(as_tensor(mask, name, wanted, lambda m: m.dtype == torch.bool), torch.Size(shape), name)
 
 
 def _require_fitting(method: Method, config: PipelineConfig) -> None:

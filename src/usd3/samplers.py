@@ -28,6 +28,7 @@ from usd3._checks import (
 )
 from usd3._model import Denoiser, Remembering, Told, ignores_time, is_self_conditioned
 from usd3._random import uniform
+from usd3._threads import waiting_asleep
 from usd3.belief import FINITE, Level, data_logits
 from usd3.graphs import Replayed
 from usd3.mixture import Jumps
@@ -238,6 +239,7 @@ def correction(run: Run, grid: list[float], corrector: Corrector) -> Predictor:
     return correct
 
 
+@waiting_asleep()
 @torch.no_grad()
 def sample(
     process: Process,

@@ -1,8 +1,12 @@
+import io
+import zipfile
+
 import numpy as np
 import pytest
 import torch
+from runs import memory_below
 
-from usd3.data import load_arrays
+from usd3.data import arrays, load_arrays
 
 ROWS = np.arange(60).reshape(20, 3) % 7
 
@@ -88,7 +92,10 @@ def test_several_arrays_without_the_named_one_are_listed(save):
         (ROWS.astype(np.uint64) + np.uint64(2**63), "expected categories"),
         (ROWS[:0], r"shape = \(0, 3\)"),
         (ROWS[:, 0], r"shape = \(20,\)"),
-        (ROWS[:1], "number of groups to split = 1"),
+        (
+            ROWS[:1],
+            r"^objects of .*data.npy = 1: expected at least 2, one to train on and one held out, or an .npz with",
+        ),
     ],
 )
 def test_unfit_arrays_are_refused(save, array, message):
@@ -161,3 +168,64 @@ def test_small_numbers_of_categories_and_well_used_ones_are_never_asked_about(sa
     assert load_arrays(save("data.npy", sparse)).num_classes == 65_536
     used = 7 * np.arange(30_000).reshape(10_000, 3)
     assert load_arrays(save("data.npy", used)).num_classes == 7 * 29_999 + 1
+
+
+def header(shape, dtype="|u1"):
+    written = io.BytesIO()
+    np.lib.format.write_array_header_1_0(written, {"shape": shape, "fortran_order": False, "descr": dtype})
+    return written.getvalue()
+
+
+def zipped(path, *parts):
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("x.npy", "w") as file,
+    ):
+        for part in parts:
+            file.write(part)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((10**12, 4), "|u1"), ((2, 4), "<U1000000000"), ((10**12, 4), "<U0"), ((-1, 4), "|u1"), ((2**40, 2**40), "<i8")],
+)
+@pytest.mark.parametrize("kind", ["npy", "npz", "npy that ends as a zip"])
+def test_an_array_that_says_to_be_larger_than_its_file_is_refused(tmp_path, shape, dtype, kind):
+    content = header(shape, dtype) + bytes(8)
+    if kind == "npz":
+        path = zipped(tmp_path / "x.npz", content)
+    else:
+        path = tmp_path / "x.npy"
+        ending = b"" if kind == "npy" else zipped(tmp_path / "y.npz", header((2, 4)), bytes(8)).read_bytes()
+        path.write_bytes(content + ending)
+    message = "expected a .npy or .npz file of plain numbers"
+    with memory_below(2**20), pytest.raises(ValueError, match=message):
+        load_arrays(path)
+
+
+def test_a_small_file_does_not_become_a_large_one(tmp_path):
+    """Zeros, 300 MB in a file of a thousandth of that."""
+    path = zipped(tmp_path / "x.npz", header((300, 2**20)), *[bytes(2**20)] * 300)
+    message = r"314,572,928 bytes when unpacked: expected at most 268,435,456, or numpy.savez"
+    with memory_below(2**20), pytest.raises(ValueError, match=message):
+        load_arrays(path)
+
+
+def test_large_files_are_read_if_they_are_large(tmp_path, monkeypatch):
+    """Beyond a size that any file may have, it is what the file has that counts."""
+    monkeypatch.setattr(arrays, "_ANY_SIZE", 2**10)
+    zeros = np.zeros((100, 1000), dtype=np.uint8)
+    np.savez(tmp_path / "plain.npz", train=zeros)
+    np.savez_compressed(tmp_path / "packed.npz", train=zeros)
+    np.savez_compressed(tmp_path / "random.npz", train=np.random.default_rng(0).integers(0, 5, (100, 1000)))
+    for name in ("plain", "random"):
+        assert load_arrays(tmp_path / f"{name}.npz", 5).shape == (1000,)
+    with pytest.raises(ValueError, match="bytes when unpacked"):
+        load_arrays(tmp_path / "packed.npz", 5)
+
+
+def test_tokens_take_no_more_memory_than_they_need(save):
+    path = save("data.npy", np.ones((1000, 1000), dtype=np.uint8))
+    with memory_below(5e6):
+        load_arrays(path, 5)

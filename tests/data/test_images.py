@@ -1,12 +1,14 @@
 import os
 import pickle
 import struct
+import zlib
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from runs import memory_below
 
 from usd3.data import Images, as_bytes, as_floats, load_images, read_image, spread, write_image
 
@@ -69,6 +71,34 @@ def test_bad_images_are_refused(tmp_path):
     with pytest.raises(TypeError, match=r"image is a torch.float32 tensor"):
         write_image(pixels(1)[0].float(), tmp_path / "a.png")
     assert [file.name for file in tmp_path.iterdir()] == ["broken.png"]
+
+
+def test_no_file_starts_another_program(tmp_path):
+    """Pillow would let Ghostscript run a PostScript file, whatever its name."""
+    (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n")
+    with pytest.raises(ValueError, match=r"a.png: not a readable image \(cannot identify image file"):
+        read_image(tmp_path / "a.png")
+
+
+def test_an_image_of_too_many_pixels_is_refused(tmp_path):
+    """A header is enough to say so."""
+    Image.new("1", (8, 8)).save(tmp_path / "a.png")
+    content = (tmp_path / "a.png").read_bytes()
+    sizes = struct.pack(">II", 20_000, 20_000) + content[24:29]
+    crc = struct.pack(">I", zlib.crc32(content[12:16] + sizes))
+    (tmp_path / "a.png").write_bytes(content[:16] + sizes + crc + content[33:])
+    with (
+        memory_below(2**22),
+        pytest.raises(ValueError, match=r"not a readable image \(Image size \(400000000 pixels\)"),
+    ):
+        read_image(tmp_path / "a.png")
+
+
+def test_images_are_not_scaled_to_any_size(tmp_path):
+    write_image(pixels(1)[0], tmp_path / "a.png")
+    for read in (lambda: read_image(tmp_path / "a.png", 10**9), lambda: load_images(tmp_path, 10**9)):
+        with pytest.raises(ValueError, match=r"size = 1000000000: expected an integer 1\.\.8192"):
+            read()
 
 
 # ---- CIFAR-10's batches
@@ -161,6 +191,32 @@ def test_other_pickles_are_refused(tmp_path, batch, message):
     as_protocol2(batch, tmp_path / "data_batch_1")
     with pytest.raises(ValueError, match=message):
         load_images(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x80\x02Nr" + struct.pack("<I", 2**22) + b".", "LONG_BINPUT 4194304, which no batch needs"),
+        (b"(Np4194304\n.", "PUT 4194304, which no batch needs"),
+        (b"\x80\x05\x96" + struct.pack("<Q", 2**40) + b".", "not a readable CIFAR-10 batch"),
+    ],
+    ids=["a place far away", "the same as text", "many bytes"],
+)
+def test_a_pickle_that_asks_for_memory_is_refused(tmp_path, content, message):
+    (tmp_path / "data_batch_1").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        load_images(tmp_path)
+
+
+def test_the_names_of_classes_are_words(tmp_path):
+    """Lists of lists of lists would be written out as gigabytes."""
+    write_cifar(tmp_path / "cifar", as_protocol2)
+    names = ["cat"] * 3
+    for _ in range(9):
+        names = [names] * 10
+    as_protocol2({b"label_names": names}, tmp_path / "cifar" / "batches.meta")
+    with pytest.raises(ValueError, match=r"batches.meta: expected label_names, a list of words"):
+        load_images(tmp_path / "cifar")
 
 
 # ---- sheets

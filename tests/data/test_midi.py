@@ -1,8 +1,11 @@
+import struct
 import sys
+import time
 
 import numpy as np
 import pytest
 import torch
+from runs import memory_below
 
 from usd3.data import load_midi, read_midi, write_midi
 
@@ -95,6 +98,50 @@ def test_unreadable_and_missing_files_are_named(symusic, tmp_path):
         read_midi(tmp_path / "b.mid")
 
 
+ON, OFF = b"\x90\x3c\x40", b"\x80\x3c\x40"
+
+
+def delta(ticks):
+    """A MIDI file's way to write a number."""
+    parts = [ticks & 127]
+    while ticks := ticks >> 7:
+        parts.append(ticks & 127 | 128)
+    return bytes(reversed(parts))
+
+
+def midi(*events, ticks_per_quarter=1, tracks=1):
+    """A file of the same track once or several times; an event is (ticks since the last one, bytes)."""
+    body = b"".join(delta(ticks) + event for ticks, event in [*events, (0, b"\xff\x2f\x00")])
+    track = b"MTrk" + struct.pack(">I", len(body)) + body
+    return b"MThd" + struct.pack(">IHHH", 6, 1, tracks, ticks_per_quarter) + tracks * track
+
+
+LONG = midi((0, ON), (2**28 - 1, OFF))
+UNREADABLE = {
+    "one long note": LONG,
+    "many tracks": midi((0, ON), (2**10, OFF), tracks=2**11),
+    "no ticks": midi((0, ON), (4, OFF), ticks_per_quarter=0),
+    "past the largest number": midi((0, ON), *[(2**28 - 1, b"\x90\x3d\x40")] * 7, (2**28 - 1, OFF)),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_few_bytes_take_little_memory(symusic, tmp_path, name):
+    (tmp_path / "a.mid").write_bytes(UNREADABLE[name])
+    with memory_below(2**21 + 100 * len(UNREADABLE[name])), pytest.raises(ValueError, match=r"a\.mid = .*: expected"):
+        read_midi(tmp_path / "a.mid")
+
+
+def test_many_long_notes_take_little_time(symusic, tmp_path):
+    """Twenty thousand that all sound until the end: one after the other they are 10^10 grid points."""
+    count = 20_000
+    (tmp_path / "a.mid").write_bytes(midi(*[(0, ON)] * count, (2**17, b"\x90\x3d\x40"), *[(0, OFF)] * count))
+    begun = time.monotonic()
+    (melody,) = read_midi(tmp_path / "a.mid")
+    assert time.monotonic() - begun < 5
+    assert (melody[: 4 * 2**17] == 60).all()
+
+
 @pytest.fixture
 def folder(symusic, tmp_path):
     random = np.random.default_rng(1)
@@ -118,21 +165,35 @@ def test_a_folder_is_split_by_file(folder):
 
 
 def test_an_unreadable_file_is_skipped_with_a_warning(folder):
-    (folder / "broken.mid").write_bytes(b"broken")
-    with pytest.warns(UserWarning, match=r"skipped: .*broken\.mid"):
-        dataset = load_midi(folder, length=16, test_fraction=0.3)
-    assert len(dataset.train) + len(dataset.test) == 30
+    for content in (b"broken", LONG):
+        (folder / "broken.mid").write_bytes(content)
+        with pytest.warns(UserWarning, match=r"skipped: .*broken\.mid"):
+            dataset = load_midi(folder, length=16, test_fraction=0.3)
+        assert len(dataset.train) + len(dataset.test) == 30
 
 
 @pytest.mark.filterwarnings("ignore:skipped")
 def test_a_folder_without_readable_files_is_refused(symusic, tmp_path):
     with pytest.raises(ValueError, match=r"MIDI files below .* = 0"):
         load_midi(tmp_path)
-    (tmp_path / "broken.mid").write_bytes(b"broken")
-    with pytest.raises(ValueError, match=r"readable MIDI files below .* = 0: expected at least one of 1"):
-        load_midi(tmp_path)
+    for content in (b"broken", LONG):
+        (tmp_path / "broken.mid").write_bytes(content)
+        with pytest.raises(ValueError, match=r"readable MIDI files below .* = 0: expected at least one of 1"):
+            load_midi(tmp_path)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         load_midi(tmp_path / "none")
+
+
+def test_one_file_is_too_few_and_files_that_share_a_melody_cannot_be_split(symusic, tmp_path):
+    melody = np.random.default_rng(1).integers(50, 70, 40)
+    write_midi(melody, tmp_path / "a.mid")
+    with pytest.raises(ValueError, match=r"^path of MIDI files = .*a.mid: expected a folder of at least 2, one to"):
+        load_midi(tmp_path / "a.mid")
+    with pytest.raises(ValueError, match=r"^MIDI files with a melody below .* = 1: expected at least 2 of 1, one to"):
+        load_midi(tmp_path, length=16)
+    write_midi(melody, tmp_path / "b.mid")
+    with pytest.raises(ValueError, match=r"^pieces = 2 that share melodies: expected some that share no melody"):
+        load_midi(tmp_path, length=16)
 
 
 @pytest.mark.parametrize("call", [lambda path: write_midi([60], path), read_midi, lambda path: load_midi(path.parent)])

@@ -16,6 +16,7 @@ from runs import tiny_recipe
 
 from usd3._locks import locked
 from usd3.cli import main
+from usd3.commands import paper as paper_command
 from usd3.commands.paper import published_pictures
 from usd3.comparison import METRICS
 from usd3.experiment import fit
@@ -74,7 +75,7 @@ def paper(tmp_path, monkeypatch):
 
 
 def run(paper, *words):
-    return main(["paper", *words, "--paper", str(paper)])
+    return main(["paper", *words, "--paper", str(paper), "--trust_code", "true"])
 
 
 def test_a_study_goes_on_where_it_failed_and_its_table_shows_both_numbers(paper, capsys):
@@ -339,6 +340,20 @@ jobs.call([sys.executable, "slow.py"])
     monkeypatch.setattr(study, "call", interrupted)
     assert run(paper, "run", "table", "--data", "toy") == 130
     assert capsys.readouterr().err.splitlines()[-1] == "usd3 paper: interrupted (the same command goes on)"
+
+
+def test_the_studies_of_a_stranger_are_not_run(paper, monkeypatch, capsys):
+    paper = paper.rename(paper.with_name("paper"))  # in the current folder
+    (paper / "studies" / "small.yaml").write_text("about: A.\nsteps: ['python {paper}/evil.py']\nresults: {}\n")
+    (paper / "evil.py").write_text("import pathlib; pathlib.Path('ran').touch()")
+    monkeypatch.setattr(paper_command, "_OURS", paper.parent / "elsewhere")
+    for where in (["--paper", str(paper)], []):
+        assert main(["paper", "run", "table", *where]) == 1
+        assert "or trust_code: true, which runs the commands of its studies" in capsys.readouterr().err
+    assert not Path("ran").exists()
+    monkeypatch.setattr(paper_command, "_OURS", paper)  # what came with us is ours
+    main(["paper", "run", "table"])
+    assert Path("ran").exists()
 
 
 def test_a_folder_without_studies_is_refused(tmp_path, capsys):

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from usd3._checks import as_count, as_number, require
 from usd3._model import Denoiser, ignores_time
 from usd3._random import drawn_from, uniform
+from usd3._threads import waiting_asleep
 from usd3.belief import FINITE, NEVER, known
 from usd3.converters import step_from_ratio
 from usd3.diffusion import Diffusion
@@ -176,6 +177,7 @@ class SEDD(Method):
         """The model; with "project_only" it is not told what is given, as in its training."""
         return model if self.condition == "clamp" else _Unprompted(model, self.diffusion.noise.num_classes)
 
+    @waiting_asleep()
     @torch.no_grad()
     def bound(
         self,

@@ -30,6 +30,7 @@ NAMES = ("uniform", "absorbing", "gaussian", "banded")
 _BETAS = {"gaussian": (1e-4, 0.02), "banded": (0.02, 1.0)}  # of the first and the last step
 _FAR = 0.05  # total variation between the end of the chain and m from which we warn
 _POSSIBLE = {torch.float32: 1e-30, torch.float64: 1e-280}  # below it 1 / q(x | k) would overflow: taken as 0
+_MOST_ENTRIES = 2**29  # 4.3 GB in each of two tables; a folder of a few bytes could ask for any number
 
 
 # ---- matrices -------------------------------------------------------------------------------------------------------
@@ -116,6 +117,8 @@ class Transitions:
         T, noise, K = diffusion.num_steps, diffusion.noise, diffusion.noise.num_classes
         assert T is not None
         require(name in NAMES, "transitions", name, f"one of {', '.join(NAMES)}, or matrices (T, K, K)")
+        seen, most = f"{T} matrices of {K} x {K}", f"at most {_MOST_ENTRIES:,} numbers in them"
+        require(T * K**2 <= _MOST_ENTRIES, "transitions", seen, most)
         kind = "absorbing" if name == "absorbing" else "uniform"
         even = noise.probs.dim() == 1 and bool(((noise.probs - 1 / K).abs() < 1e-9).all())
         require(even if kind == "uniform" else noise.mask is not None, "transitions", name, f"{kind} noise for it")

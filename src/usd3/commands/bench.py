@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from usd3._checks import as_count, require
+from usd3._fields import require_fields
 from usd3._files import is_free
 from usd3.bench.other import load_other
 from usd3.bench.plots import memory_plot, time_plot
@@ -74,6 +75,9 @@ class BenchOptions:
     most: int | None = None
     factor: int = 4
     out: str | None = None
+
+    def __post_init__(self) -> None:
+        require_fields(self)
 
 
 def bench(options: BenchOptions) -> None:

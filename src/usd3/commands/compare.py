@@ -15,6 +15,8 @@ import yaml  # type: ignore[import-untyped]
 from usd3._checks import as_count, require
 from usd3._files import known_folder, new_folder, write_whole
 from usd3._locks import locked
+from usd3._plain import read_yaml
+from usd3._trust import foreign_classes
 from usd3.commands.entries import Entry, about_method, plain, read_entry, require_names, require_same_recipe
 from usd3.commands.entries import method_words as _methods
 from usd3.commands.jobs import Job, run_jobs
@@ -75,7 +77,8 @@ class CompareOptions(Recipe):
         device: "cpu" or "cuda", to measure on; null: a GPU where there is one.
         compile: compile the networks also to measure them, which takes up to a minute at the start of each; pays for
             thousands of objects on a GPU. Training has its own, --training.compile.
-        trust_code: allow classes of your own of trained models to be imported.
+        trust_code: allow a network or method that a recipe or a trained model names, and that is not ours, to be
+            imported, which runs its code. Not needed for one that is named on the command line.
     """
 
     methods: str | None = None
@@ -102,7 +105,7 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     data = _data(entries[0])
     dataset = data.load()
     prefix = _shared_prefix(entries, dataset, options.evaluation.prefix)
-    settings = replace(options.evaluation, prefix=prefix)
+    settings = replace(options.evaluation, prefix=prefix, steps=_shared_steps(entries, options.evaluation.steps))
     for entry in entries:
         _require_measurable(entry, dataset, settings)  # before anything is trained
     scale = _scale(data, dataset, settings, options.device)
@@ -160,7 +163,7 @@ def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSett
         fits = settings.sampler in (None, *known)
         own = f"one of {', '.join(known)}, or null and method.sampler in a recipe"
         require(fits, "evaluation.sampler", settings.sampler, own)
-        pipeline.diffusion.grid(pipeline.method.grid(settings.steps, settings.sampler or known[0]))
+        pipeline.diffusion.grid(pipeline.method.grid(int(settings.steps or 0), settings.sampler or known[0]))
 
 
 def _scale(
@@ -211,6 +214,12 @@ def _shared_prefix(entries: Sequence[Entry], dataset: Dataset, wanted: int | Non
     return prefix(entries[0])
 
 
+def _shared_steps(entries: Sequence[Entry], wanted: int | None) -> int:
+    """Sampling steps of all methods: where none are set, as many as each of them can take."""
+    recipes = [entry.recipe or PipelineConfig.read(entry.folder(Path())) for entry in entries]
+    return min(recipe.diffusion.usual_steps for recipe in recipes) if wanted is None else wanted
+
+
 def _about(entries: Sequence[Entry], settings: EvaluationSettings) -> dict[str, Any]:
     return {"methods": {entry.label: entry.source for entry in entries}, "evaluation": asdict(settings)}
 
@@ -223,7 +232,7 @@ def _require_unchanged(entry: Entry, folder: Path) -> None:
     file = folder / "recipe.yaml"
     if entry.recipe is None or not file.is_file():
         return
-    require_same_recipe(entry.label, entry.recipe, yaml.safe_load(file.read_text()), file)
+    require_same_recipe(entry.label, entry.recipe, read_yaml(file), file)
 
 
 def _training(entry: Entry, out: Path) -> list[Job]:
@@ -231,13 +240,14 @@ def _training(entry: Entry, out: Path) -> list[Job]:
     folder = entry.folder(out)
     if entry.recipe is None or _is_finished(folder, entry.recipe.training):
         return []
-    if (folder / "recipe.yaml").is_file():
+    trust = ["--trust_code", "true"] if foreign_classes(entry.recipe) else []  # it is trusted, or was typed
+    if (folder / "recipe.yaml").is_file():  # the same recipe
         arguments = ["train", "--resume", str(folder)]
     else:
         file = out / f"{entry.label}.yaml"
         write_whole(file, yaml.safe_dump(plain(entry.recipe), sort_keys=False))
         arguments = ["train", str(file), "--run", str(folder)]
-    return [Job(entry.label, arguments, out / f"{entry.label}.log")]
+    return [Job(entry.label, [*arguments, *trust], out / f"{entry.label}.log")]
 
 
 def _is_finished(folder: Path, training: TrainingConfig) -> bool:
@@ -296,7 +306,7 @@ def _same_settings(found: dict[str, Any], settings: EvaluationSettings) -> bool:
 
 
 def _measuring(entry: Entry, out: Path, options: CompareOptions, settings: EvaluationSettings, keep: bool) -> Job:
-    trusted = options.trust_code or entry.recipe is not None  # the recipe is the caller's own
+    trusted = options.trust_code or _is_trusted(entry, entry.folder(out))
     values = asdict(settings) | {"device": options.device, "compile": options.compile, "trust_code": trusted}
     values |= {f"images.{name}": value for name, value in values.pop("images").items()}
     file, samples = _new(entry, out), _new(entry, out).with_suffix(".npz")
@@ -309,6 +319,12 @@ def _measuring(entry: Entry, out: Path, options: CompareOptions, settings: Evalu
         f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items()
     ]
     return Job(entry.label, arguments, out / f"{entry.label}.log")
+
+
+def _is_trusted(entry: Entry, folder: Path) -> bool:
+    """Whether the code that a model names is that of its recipe, which is trusted, or was typed."""
+    own = set() if entry.recipe is None else foreign_classes(entry.recipe)
+    return bool(own) and foreign_classes(PipelineConfig.read(folder)) <= own
 
 
 def _references(

@@ -48,6 +48,8 @@ class CostOptions(CostSettings, Recipe):
         num_classes: categories of these tokens.
         device: "cpu" or "cuda"; null: a GPU where there is one.
         out: folder of the results, new or that of an earlier measurement; null: a new one below runs/.
+        trust_code: allow a network or method that a recipe names, and that is not ours, to be imported, which runs its
+            code. Not needed for one that is named on the command line.
     """
 
     methods: str | None = None
@@ -55,6 +57,7 @@ class CostOptions(CostSettings, Recipe):
     num_classes: int | None = None
     device: str | None = None
     out: str | None = None
+    trust_code: bool = False
 
 
 def cost(options: CostOptions, base: Sequence[str], read: Callable[[Sequence[str]], CostOptions]) -> None:

@@ -49,7 +49,7 @@ class EvaluateOptions(EvaluationSettings):
             a packaged or exported one below runs/models.
         device: "cpu" or "cuda"; null: a GPU where there is one.
         compile: compile the network, which takes up to a minute at the start; pays for thousands of objects on a GPU.
-        trust_code: allow a network or method of your own to be imported.
+        trust_code: allow a network or method of the model that is not ours to be imported, which runs its code.
     """
 
     from_nothing: bool = True
@@ -113,7 +113,7 @@ class Subject:
     def of(cls, options: EvaluateOptions, pipeline: Pipeline) -> "Subject":
         """The model of a command on its data: sequences are continued, images drawn from nothing."""
         names = EvaluationSettings.__dataclass_fields__
-        settings = EvaluationSettings(**{name: getattr(options, name) for name in names})
+        settings = EvaluationSettings(**{name: getattr(options, name) for name in names}).known_for(pipeline)
         if pipeline.config.source is not None:
             require_image_settings(settings)  # before anything is read
         with naming_data_path():
@@ -179,7 +179,8 @@ def _checked(tokens: NDArray[Any], pipeline: Pipeline) -> torch.Tensor:
     tokens = tokens[None] if tokens.ndim == 1 + len(config.shape) else tokens
     fits = tokens.dtype.kind in "iu" and tokens.ndim == 2 + len(config.shape) and tokens.size > 0
     require(fits, "samples", f"{tokens.dtype} {tokens.shape}", "integers (runs, objects, ...) or (objects, ...)")
-    known = tokens.min() >= 0 and tokens.max() < config.num_classes
+    real = tokens if config.data.pad_value is None else tokens[tokens != config.data.pad_value]
+    known = real.size > 0 and real.min() >= 0 and real.max() < config.num_classes
     require(known, "samples", f"{tokens.min()}..{tokens.max()}", f"categories 0..{config.num_classes - 1}")
     return torch.as_tensor(tokens.astype(np.int64))
 

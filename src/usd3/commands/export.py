@@ -1,6 +1,5 @@
 """usd3 export: a trained model as a small folder to share."""
 
-import json
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -9,11 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import yaml  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from usd3._checks import require
+from usd3._fields import require_fields
 from usd3._files import is_free, write_whole
+from usd3._plain import read_json, read_yaml
 from usd3.cards import Card, describe_split, measured_table, needed_options
 from usd3.commands.prompts import data_at, naming_data_path
 from usd3.config import DataConfig
@@ -40,7 +40,7 @@ class ExportOptions:
         data_licence: licence of the data, for the card.
         metrics: what `usd3 evaluate` wrote about the run, a .json file, for the card.
         data_path: where the data are, if not where they were in training; they are counted for the card.
-        trust_code: allow a network or method of your own to be imported.
+        trust_code: allow a network or method of the run that is not ours to be imported, which runs its code.
     """
 
     run: str = ""
@@ -51,6 +51,9 @@ class ExportOptions:
     metrics: str | None = None
     data_path: str | None = None
     trust_code: bool = False
+
+    def __post_init__(self) -> None:
+        require_fields(self)
 
 
 def export(options: ExportOptions) -> None:
@@ -132,7 +135,7 @@ def _recipe(run: Path) -> dict[str, Any]:
     file = run / "recipe.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"run = {run}: expected the folder of a run, with its recipe.yaml")
-    found: dict[str, Any] = yaml.safe_load(file.read_text())
+    found: dict[str, Any] = read_yaml(file)
     path = found["data"]["path"]
     return found | {"data": found["data"] | {"path": None if path is None else Path(path).name}}
 
@@ -155,7 +158,7 @@ def _about_data(data: DataConfig, path: str | None) -> dict[str, Any]:
 
 def _read(file: Path) -> Any:
     try:
-        return json.loads(file.read_text())
+        return read_json(file)
     except FileNotFoundError:
         raise FileNotFoundError(f"metrics = {file}: no such file") from None
     except ValueError as error:

@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 
+from usd3._children import child_environment
 from usd3.progress import say
 
 __all__ = ["Job", "call", "run_jobs"]
 
 _SECONDS_BETWEEN_LINES = 30.0
+_ENDING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 _TAIL = 4096  # bytes of a log in which its last lines are
 
 
@@ -72,7 +74,7 @@ def call(words: Sequence[str]) -> int:
     An interruption is passed on and waited for, as `run_jobs` does it.
     """
     with _terminated_as_interrupted():
-        process = subprocess.Popen(words, start_new_session=True)
+        process = subprocess.Popen(words, start_new_session=True, env=child_environment())
         try:
             return process.wait()
         except BaseException:
@@ -101,7 +103,7 @@ def _share(place: int, at_once: int) -> dict[str, str]:
 
     Its log shows where an error arose.
     """
-    own = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // at_once)), "USD3_DEBUG": "1"} | dict(os.environ)
+    own = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // at_once)), "USD3_DEBUG": "1"} | child_environment()
     gpus = torch.cuda.device_count()
     if at_once > 1 and gpus > 1:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
@@ -119,19 +121,24 @@ def _end(processes: Iterable["subprocess.Popen[bytes]"]) -> None:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Inside, SIGTERM raises KeyboardInterrupt, so that the jobs are ended too."""
+    """Inside, SIGTERM and a terminal that closes raise KeyboardInterrupt, so that the jobs are ended too."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    signals = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]  # as nohup has it
+
     def interrupt(number: int, frame: Any) -> None:
+        for other in signals:
+            signal.signal(other, signal.SIG_IGN)  # the jobs are being ended
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in signals}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _reason(status: int, log: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import usd3
 from usd3._checks import as_count, as_number, require
+from usd3._fields import require_fields
 from usd3._files import write_whole, written_whole
 from usd3._messages import near
 from usd3._tables import aligned
@@ -20,6 +21,7 @@ from usd3.progress import say
 __all__ = ["PaperOptions", "paper", "published_pictures"]
 
 _RESULTS = "results.json"
+_OURS = Path(usd3.__file__).parents[2] / "paper"  # where this is a checkout
 
 
 @dataclass
@@ -40,6 +42,8 @@ class PaperOptions:
         inception: file of the weights of the Inception network, for IS and FID; null: without these.
         out: folder of all runs, a folder in it for each study.
         paper: the folder paper/ of a checkout; null: that of this one, or of the current folder.
+        trust_code: allow the studies of another folder paper/ than ours to be run: a study is a list of commands, also
+            of Python scripts.
     """
 
     action: Literal["list", "show", "run", "publish"] = "list"
@@ -51,8 +55,10 @@ class PaperOptions:
     inception: str | None = None
     out: str = "runs/paper"
     paper: str | None = None
+    trust_code: bool = False
 
     def __post_init__(self) -> None:
+        require_fields(self)
         as_count(self.jobs, "jobs", 1)
         as_count(4 if self.limit is None else self.limit, "limit", 4)
         as_number(1 if self.budget is None else self.budget, "budget", 0)
@@ -99,6 +105,8 @@ def _run(options: PaperOptions, asked: Sequence[Table], study: Study, folder: Pa
 
     A run that fails or is interrupted does so with what it has until then.
     """
+    trusted = options.trust_code or folder.resolve() == _OURS.resolve()
+    require(trusted, "paper", folder, f"{_OURS}, or trust_code: true, which runs the commands of its studies")
     for option in ("data", "budget", "limit", "inception"):
         value = getattr(options, option)
         fits = value is None or study.uses(folder, option)
@@ -144,7 +152,7 @@ def _require_fitting(options: PaperOptions, asked: Sequence[Table], study: Study
 
 def _paper_folder(named: str | None) -> Path:
     """The folder with the studies and tables."""
-    here = [Path(usd3.__file__).parents[2] / "paper", Path("paper")] if named is None else [Path(named)]
+    here = [_OURS, Path("paper")] if named is None else [Path(named)]
     found = next((folder.absolute() for folder in here if (folder / "studies").is_dir()), None)
     if found is None:
         raise FileNotFoundError(f"{here[-1]}: expected the folder paper/ of a checkout (--paper says where it is)")

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from usd3._checks import require
-from usd3.conditioning import box_given, prefix_given, region_given
+from usd3.conditioning import named_elements, prefix_given
 from usd3.config import DataConfig
 from usd3.data import Sequences, read_midi
 from usd3.data.arrays import read_arrays
 from usd3.pipeline import Pipeline
+
+_SOME_LEFT = "fewer than all elements, so that some are drawn"
 
 __all__ = ["Prompt", "PromptOptions", "data_at", "is_image", "naming_data_path", "read_prompt"]
 
@@ -31,10 +33,12 @@ class PromptOptions:
             .npz file (array "tokens", that of the held-out data, or the only one), a MIDI file, or an image, .png,
             .jpg or .webp, of which the middle square is taken; null: draw freely.
         first: the first row of the prompt to use.
-        prefix: elements at the start of the prompt that are given; null: as in training. Of images it, or `fill`, is
-            needed.
+        prefix: elements at the start of the prompt that are given; null: as in training. Of images it, `fill` or
+            `given` is needed.
         fill: START:STOP, the elements of the prompt to fill; all others are given. Instead of `prefix`. Of objects with
             several dimensions also a box, one START:STOP for each of them: 2:6,0:4 fills rows 2..5 of columns 0..3.
+            Several gaps have semicolons between them, and quotes for the shell: "0:20;26:80".
+        given: the elements of the prompt that stay, written like `fill`; all others are drawn. Instead of both.
         data_path: where the data are, if not where they were in training: for the prompt "test", and to know the
             training images again.
     """
@@ -44,6 +48,7 @@ class PromptOptions:
     first: int = 0
     prefix: int | None = None
     fill: str | None = None
+    given: str | None = None
     data_path: str | None = None
 
 
@@ -85,8 +90,9 @@ def read_prompt(
     """What to continue or to fill, at most `num` rows, fitted to the model's objects."""
     shape = tuple(pipeline.config.shape)
     if options.prompt is None:
-        unused = options.fill is None and options.prefix is None and not options.first
-        require(unused, "prompt", None, "--prompt, what to continue or to fill, as `prefix`, `fill` or `first` is set")
+        unset = all(value is None for value in (options.fill, options.given, options.prefix)) and not options.first
+        which = "`prefix`, `fill`, `given` or `first` is set"
+        require(unset, "prompt", None, f"--prompt, what to continue or to fill, as {which}")
         return Prompt()
     given = _given(options, pipeline)
     if pipeline.config.given == "none":
@@ -100,7 +106,6 @@ def read_prompt(
     if len(found.tokens) == 1:  # several answers to one prompt
         rows, names = rows.expand(num, *rows.shape[1:]), None
         pad = None if pad is None else pad.expand(num, *pad.shape[1:])
-    require(not bool(given.all()), "prefix", int(given.sum()), "fewer than all elements, so that some are drawn")
     if rows.shape[1:] != shape:  # longer or shorter than the model's objects: what is not given is drawn
         require(rows.dim() == 2 and len(shape) == 1, "prompt", tuple(rows.shape), f"objects of shape {shape}")
         known = int(given.nonzero().max()) + 1 if given.any() else 0
@@ -114,27 +119,23 @@ def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
     """Which elements of a prompt are given, flat."""
     shape = torch.Size(pipeline.config.shape)
     length = shape.numel()
-    if options.fill is None:
+    if options.fill is None and options.given is None:
         chosen = options.prefix is not None or pipeline.config.source is None
         middle = ",".join(f"{side // 4}:{side // 4 + max(1, side // 2)}" for side in shape)
-        require(chosen, "fill", None, f"the tokens to fill, as in {middle}, or `prefix`, as the model is about images")
-        return prefix_given(length, pipeline.config.prefix if options.prefix is None else options.prefix)
-    require(options.prefix is None, "prefix", options.prefix, "null where `fill` is given")
-    ranges = [_range(text) for text in options.fill.split(",")]
-    count = len(shape)
-    fits = None not in ranges and len(ranges) in (1, count)
-    boxes = "" if count == 1 else f", or {count} of them with commas between, one a dimension"
-    require(fits, "fill", options.fill, f"START:STOP, as in 64:128{boxes}")
-    known = [found for found in ranges if found is not None]
-    for (start, stop), size in zip(known, [length] if len(known) == 1 else shape):
-        require(0 <= start < stop <= size, "fill", options.fill, f"0 <= START < STOP <= {size}, not {start}:{stop}")
-    return region_given(length, *known[0]) if len(known) == 1 else box_given(shape, known).flatten()
-
-
-def _range(text: str) -> tuple[int, int] | None:
-    """START:STOP as numbers."""
-    start, _, stop = text.strip().partition(":")
-    return (int(start), int(stop)) if start.isdecimal() and stop.isdecimal() else None
+        others = "or `given` or `prefix`, as the model is about images"
+        require(chosen, "fill", None, f"the tokens to fill, as in {middle}, {others}")
+        prefix = pipeline.config.prefix if options.prefix is None else options.prefix
+        given = prefix_given(length, prefix)
+        require(prefix < length, "prefix", prefix, _SOME_LEFT)
+        return given
+    name = "fill" if options.given is None else "given"
+    for other in ("prefix", "fill", "given"):
+        unset = other == name or getattr(options, other) is None
+        require(unset, other, getattr(options, other), f"null where `{name}` is set")
+    named = named_elements(shape, str(getattr(options, name)), name).flatten()
+    given = named if name == "given" else ~named
+    require(not bool(given.all()), name, getattr(options, name), _SOME_LEFT)
+    return given
 
 
 def _read(options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[[Path], Tensor] | None) -> Sequences:
@@ -178,6 +179,10 @@ def _read(options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[
     pad = arrays.get("pad") if name == "tokens" else None
     if pad is None and data.pad_value is not None:
         pad = tokens == data.pad_value
+    if pad is not None:
+        pad = pad.reshape(tokens.shape) if pad.size == tokens.size else pad
+        fits = pad.dtype == bool and pad.shape == tokens.shape
+        require(fits, "pad of the prompt", f"{pad.dtype} {pad.shape}", f"booleans of shape {tokens.shape}")
         tokens = np.where(pad, 0, tokens)
     known = None if pad is None or not pad.any() else torch.as_tensor(pad)
     return Sequences(torch.as_tensor(tokens.astype(np.int64)), known)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from usd3._checks import as_count, require
+from usd3._fields import require_fields
 from usd3._files import is_free, new_folder, written_whole
 from usd3._processes import is_main
 from usd3.commands.image_output import ImageOptions, ImageOutput
@@ -47,6 +48,9 @@ class CorrectorOptions:
     step_size: float | Literal["auto"] = 1e-3
     last: int | None = 20
 
+    def __post_init__(self) -> None:
+        require_fields(self, "corrector")
+
     def build(self) -> Corrector | None:
         """The corrector, if any."""
         return Corrector(self.num_steps, self.step_size, self.last) if self.num_steps else None
@@ -58,7 +62,7 @@ class SampleOptions(ImageOptions):
 
     Args:
         model: folder of a run or of a saved model, or the name of a packaged one.
-        steps: sampling steps.
+        steps: sampling steps; null: 100, or all of a model with fewer in discrete time.
         out: a folder for all results, or one file, .npz, .mid, .png or .gif; null: a new folder in that of the model,
             of a packaged or exported one below runs/models. Of images it gets samples.npz (tokens), samples.png (up to
             100 of them), images/ (each in a file, where they are at most 100; usd3 decode writes any number) and, for a
@@ -73,11 +77,11 @@ class SampleOptions(ImageOptions):
         batch_size: objects at once; null: chosen by memory.
         device: "cpu" or "cuda"; null: a GPU where there is one.
         compile: compile the network, which takes up to a minute at the start; pays for thousands of objects on a GPU.
-        trust_code: allow a network or method of your own to be imported.
+        trust_code: allow a network or method of the model that is not ours to be imported, which runs its code.
     """
 
     model: str = ""
-    steps: int = 100
+    steps: int | None = None
     out: str | None = None
     corrector: CorrectorOptions = field(default_factory=CorrectorOptions)
     sampler: str | None = None
@@ -189,6 +193,8 @@ def _write(
     frames: list[Tensor],
 ) -> None:
     config, pad = pipeline.config, prompt.pad
+    if pad is not None and config.data.pad_value is not None:
+        x = x.masked_fill(pad, 0)  # the pad value is no category
     kind, is_file = out.suffix, bool(out.suffix)
     flat, lengths = x.flatten(1), _lengths(x, pad)
     given = None if prompt.given is None else prompt.given.flatten()

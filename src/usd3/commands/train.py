@@ -6,9 +6,9 @@ from pathlib import Path
 
 from usd3._checks import require
 from usd3._processes import is_main, rank_and_world
-from usd3.baselines import METHODS
+from usd3._trust import foreign_classes
 from usd3.commands.runs import run_folder
-from usd3.config import NETS, Recipe
+from usd3.config import Recipe
 from usd3.experiment import fit
 
 __all__ = ["TrainOptions", "train"]
@@ -24,11 +24,14 @@ class TrainOptions(Recipe):
         run: folder of the run; null: a new one below runs/, named after the recipe.
         resume: folder of a run to go on with, from its newest whole checkpoint; its own recipe is used.
         progress: show progress.
+        trust_code: allow a network or method that a recipe or a resumed run names, and that is not ours, to be
+            imported, which runs its code. Not needed for one that is named on the command line.
     """
 
     run: str | None = None
     resume: str | None = None
     progress: bool = True
+    trust_code: bool = False
 
 
 def train(options: TrainOptions, names: list[str]) -> None:
@@ -41,7 +44,8 @@ def train(options: TrainOptions, names: list[str]) -> None:
     require(alone, "run", options.run, "the folder of the run, as a launcher started several processes")
     if recipe.data.path is not None:
         recipe.data.path = os.path.abspath(recipe.data.path)  # found again from any folder
-    with run_folder("train", named, "-".join(Path(name).stem for name in names)) as folder:
+    trust = " --trust_code true" if foreign_classes(recipe) else ""
+    with run_folder(f"train{trust}", named, "-".join(Path(name).stem for name in names)) as folder:
         os.environ[_PASSED_ON] = str(folder)
         try:
             fit(recipe, folder, resume=options.resume is not None, progress=options.progress)
@@ -49,6 +53,4 @@ def train(options: TrainOptions, names: list[str]) -> None:
             del os.environ[_PASSED_ON]
     if is_main():
         print(f"the trained model is in {folder}")
-        ours = recipe.model.net in NETS and recipe.method.name in METHODS
-        trust = "" if ours else " --trust_code true"
         print(f"  usd3 sample {folder}{trust}      usd3 evaluate {folder}{trust}")

@@ -1,15 +1,17 @@
 """Data from NumPy files: .npy of shape (N, ...), or .npz with a training and a test array."""
 
+import math
 import os
 import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from usd3._checks import as_count, require
@@ -21,6 +23,9 @@ __all__ = ["load_arrays", "read_arrays", "read_tokens", "sequences"]
 _LARGEST = 2**31 - 1
 _MANY = 2**16  # categories; fewer are never asked about
 _SPARSE = 10  # more categories than so many times those that occur are asked about
+_ANY_SIZE = 2**28  # bytes that a file may have when unpacked, however small it is,
+_MOST_PACKED = 100  # and how many times larger it may become beyond; tokens as int64 become 30 times smaller
+_UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def load_arrays(
@@ -51,6 +56,8 @@ def load_arrays(
     if test in stored and test != train:
         test_tokens = _checked(stored[test], f"{path}[{test}]", pad_value)
     else:
+        enough = f"at least 2, one to train on and one held out, or an .npz with an array {test!r} of held-out ones"
+        require(len(train_tokens) >= 2, f"objects of {path}", len(train_tokens), enough)
         train_tokens, test_tokens = _split(train_tokens, test_fraction, seed)
     if num_classes is None:
         num_classes = MUSIC_CLASSES if music else _count((train_tokens, test_tokens), pad_value, path)
@@ -81,23 +88,53 @@ def sequences(tokens: NDArray[Any], num_classes: int, name: str, pad_value: int 
         tokens = np.where(pad, 0, tokens)
     for value in (int(tokens.min()), int(tokens.max())):
         require(0 <= value < num_classes, f"token of {name}", value, f"categories 0..{num_classes - 1}")
+    small = tokens.astype(np.int32 if num_classes > 256 else np.uint8)  # never larger than it need be
     return Sequences(
-        compact(torch.from_numpy(tokens.astype(np.int64)), num_classes),
-        torch.from_numpy(pad) if pad is not None and pad.any() else None,
+        compact(torch.from_numpy(small), num_classes), torch.from_numpy(pad) if pad is not None and pad.any() else None
     )
 
 
 def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
-    """The array of a .npy file, or those of a .npz file by name; nothing is unpickled."""
+    """The array of a .npy file, or those of a .npz file by name; nothing is unpickled.
+
+    How large they are is looked up first: few bytes can say that they are terabytes, or be compressed ones.
+    """
     if not path.is_file():
         seen = "a folder" if path.is_dir() else "no such file"
         raise FileNotFoundError(f"{path}: {seen}; expected a .npy or .npz file")
     try:
         with path.open("rb") as stream:
-            stored = np.load(stream, allow_pickle=False)
-            return stored if isinstance(stored, np.ndarray) else {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
+            size, most = _unpacked_size(path), max(_ANY_SIZE, _MOST_PACKED * path.stat().st_size)
+            if size <= most:
+                stored = np.load(stream, allow_pickle=False)
+                return stored if isinstance(stored, np.ndarray) else {name: stored[name] for name in stored.files}
+    except _UNREADABLE:
         raise ValueError(f"{path}: expected a .npy or .npz file of plain numbers") from None
+    uncompressed = "numpy.savez instead of savez_compressed, if that is right"
+    raise ValueError(f"{path}: {size:,} bytes when unpacked: expected at most {most:,}, or {uncompressed}")
+
+
+def _unpacked_size(path: Path) -> int:
+    """Bytes of the arrays in a file; refuses arrays that are larger than what is there."""
+    with path.open("rb") as stream:
+        packed = stream.read(4) in (b"PK\x03\x04", b"PK\x05\x06")  # as NumPy tells them apart
+        if not packed:
+            stream.seek(0)
+            _require_whole(stream, path.stat().st_size)
+            return path.stat().st_size
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as stream:
+                _require_whole(stream, member.file_size)
+        return sum(member.file_size for member in archive.infolist())
+
+
+def _require_whole(stream: IO[bytes], size: int) -> None:
+    """Refuse an array whose header says more than the `size` bytes of its file, or nothing that can be counted."""
+    header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
+    shape, _, dtype = header(stream)
+    if dtype.itemsize == 0 or min(shape, default=0) < 0 or stream.tell() + math.prod(shape) * dtype.itemsize > size:
+        raise ValueError("not whole")
 
 
 def _checked(tokens: NDArray[Any], name: str, pad_value: int | None) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import pickletools
 import re
 from pathlib import Path
 from typing import Any
@@ -50,18 +51,29 @@ def _read_names(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         return ()
     names = _unpickled(path).get("label_names", [])
-    return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
+    if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
+        raise ValueError(f"{path}: expected label_names, a list of words")
+    return tuple(name.decode() if isinstance(name, bytes) else name for name in names)
 
 
 def _unpickled(path: Path) -> dict[str, Any]:
     """The dictionary in a file, its keys as text."""
+    content = path.read_bytes()
     try:
-        stored = _BytesOnly(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        _require_small(content)
+        stored = _BytesOnly(io.BytesIO(content), encoding="bytes").load()
         return {key.decode() if isinstance(key, bytes) else key: value for key, value in stored.items()}
     except MemoryError:
         raise
     except Exception as error:  # a broken pickle can raise anything
         raise ValueError(f"{path}: not a readable CIFAR-10 batch ({error})") from None
+
+
+def _require_small(content: bytes) -> None:
+    """Refuse a pickle that asks for room for more than it has: for bytes, or for the places where it keeps things."""
+    for code, value, _ in pickletools.genops(content):
+        if code.name == "BYTEARRAY8" or ("PUT" in code.name and isinstance(value, int) and value > len(content)):
+            raise pickle.UnpicklingError(f"{code.name} {value!r:.20}, which no batch needs")
 
 
 class _BytesOnly(pickle.Unpickler):

@@ -11,22 +11,30 @@ from torch import Tensor
 from usd3._checks import as_count, require, require_type
 from usd3._files import written_whole
 
-__all__ = ["SUFFIXES", "read_image", "resized", "write_image"]
+__all__ = ["SUFFIXES", "as_side", "read_image", "resized", "write_image"]
 
 SUFFIXES = (".png", ".webp", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+_FORMATS = ("PNG", "WEBP", "JPEG", "BMP", "GIF", "TIFF", "PPM")  # others may start programs, as PostScript does
+_LARGEST_SIDE = 8192
+
+
+def as_side(size: int | None) -> int | None:
+    """A number of pixels to scale images to; None: as they are."""
+    return None if size is None else as_count(size, "size", 1, _LARGEST_SIDE)
 
 
 def read_image(path: str | os.PathLike[str], size: int | None = None) -> Tensor:
     """The image in a file, (3, H, W) uint8; with `size`, its middle square, scaled to (3, size, size).
 
-    Grey becomes colour, what is transparent becomes white, and a photo is turned as its camera was held.
+    Grey becomes colour, what is transparent becomes white, and a photo is turned as its camera was held. Images of more
+    than 179 million pixels are refused, as Pillow has it: they may come from a file of a few bytes.
     """
     path = Path(path)
-    size = None if size is None else as_count(size, "size", 1)
+    size = as_side(size)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected an image")
     try:
-        with Image.open(path) as opened:
+        with Image.open(path, formats=_FORMATS) as opened:
             picture = _as_rgb(ImageOps.exif_transpose(opened))
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path}: not a readable image ({str(error) or type(error).__name__})") from None

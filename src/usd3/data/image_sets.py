@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from usd3._checks import as_count, require
+from usd3._checks import require
 from usd3.data.arrays import read_arrays
 from usd3.data.cifar import cifar_folder, read_cifar
-from usd3.data.image_files import SUFFIXES, read_image, resized
+from usd3.data.image_files import SUFFIXES, as_side, read_image, resized
 from usd3.data.images import Images, Part
 from usd3.data.sheets import as_labels, as_names, read_sheets, sheets
 from usd3.data.splits import grouped, is_test_group
@@ -50,7 +50,7 @@ def load_images(
     there is no test split, `test_fraction` of the images are drawn at random; equal images are on the same side.
     """
     path = Path(path)
-    size = None if size is None else as_count(size, "size", 1)
+    size = as_side(size)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder; expected {_ACCEPTED}")
     train, test, classes = _found(path, size)

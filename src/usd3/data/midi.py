@@ -3,6 +3,7 @@
 import importlib
 import os
 import warnings
+from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ __all__ = ["load_midi", "read_midi", "require_symusic", "write_midi"]
 _TICKS_PER_STEP = 120
 _VELOCITY = 90
 _SUFFIXES = (".mid", ".midi")
+_Notes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+_MOST_QUARTERS = 2**20  # of all tracks: few bytes can say that a note lasts for years
 
 
 def read_midi(path: str | os.PathLike[str], steps_per_beat: int = 4) -> list[NDArray[np.uint8]]:
@@ -62,9 +65,10 @@ def load_midi(folder: str | os.PathLike[str], length: int = 256, test_fraction: 
     """Windows of the melodies of all .mid and .midi files below `folder`, split by file.
 
     Four steps a quarter note. Windows as in `load_bach`. Files that share a whole melody are on the same side. An
-    unreadable file is skipped with a warning.
+    unreadable file, or one longer than 2^20 quarter notes in all its tracks, is skipped with a warning.
     """
     folder = Path(folder)
+    require(not folder.is_file(), "path of MIDI files", folder, "a folder of at least 2, one to train on, one held out")
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
     _symusic("load_midi")
@@ -81,7 +85,11 @@ def load_midi(folder: str | os.PathLike[str], length: int = 256, test_fraction: 
         piece = file.relative_to(folder).as_posix()
         melodies += [Melody(piece, voice, steps) for voice, steps in found]
     require(readable > 0, f"readable MIDI files below {folder}", 0, f"at least one of {len(files)}")
-    return melodies_dataset(folder.name, worth_keeping(melodies), length, test_fraction, seed)
+    melodies = worth_keeping(melodies)
+    pieces = len({melody.piece for melody in melodies})
+    enough = f"at least 2 of {len(files)}, one to train on and one held out"
+    require(pieces >= 2, f"MIDI files with a melody below {folder}", pieces, enough)
+    return melodies_dataset(folder.name, melodies, length, test_fraction, seed)
 
 
 def require_symusic(caller: str) -> None:
@@ -104,20 +112,42 @@ def _melodies(path: Path, steps_per_beat: int) -> list[tuple[str, NDArray[np.uin
         score = symusic.Score.from_midi(path.read_bytes())
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"{path}: not a readable MIDI file ({error})") from None
-    step = score.ticks_per_quarter / steps_per_beat
     tracks = [(number, track) for number, track in enumerate(score.tracks) if not track.is_drum and len(track.notes)]
-    end = _nearest(np.array([score.end()]), step)[0]
-    return [(f"track {number} {track.name}".strip(), _on_grid(track, step, end)) for number, track in tracks]
+    notes = {f"track {number} {track.name}".strip(): _notes(track) for number, track in tracks}
+    last = max([int(score.end()), *(int(stops.max()) for _, stops, _ in notes.values())])
+    _require_short(path, score.ticks_per_quarter, last, notes.values())
+    step = score.ticks_per_quarter / steps_per_beat
+    return [(name, _on_grid(*found, step, last)) for name, found in notes.items()]
 
 
-def _on_grid(track: Any, step: float, end: int) -> NDArray[np.uint8]:
-    notes = track.notes.numpy()
-    starts = _nearest(notes["time"], step)
-    stops = np.maximum(starts + 1, _nearest(notes["time"] + notes["duration"], step))
-    top = np.full(max(end, int(stops.max())), -1, dtype=np.int16)
-    for start, stop, pitch in zip(starts.tolist(), stops.tolist(), notes["pitch"].tolist()):
-        top[start:stop] = np.maximum(top[start:stop], pitch)
-    return np.where(top < 0, REST, top).astype(np.uint8)
+def _require_short(path: Path, ticks: int, last: int, notes: Collection[_Notes]) -> None:
+    """Refuse a file of so many ticks a quarter note that no one could hear to its end, or that cannot count."""
+    first = min([0, *(int(starts.min()) for starts, _, _ in notes)])
+    require(ticks > 0 and first >= 0, str(path), f"{ticks} ticks a quarter, from {first}", "a MIDI file that can count")
+    seen, most = f"{len(notes)} tracks of {last // ticks:,} quarters", f"{_MOST_QUARTERS:,} quarters in all tracks"
+    require(len(notes) * last <= _MOST_QUARTERS * ticks, str(path), seen, f"at most {most}")
+
+
+def _notes(track: Any) -> _Notes:
+    """Onsets and ends in ticks, and pitches."""
+    found = track.notes.numpy()
+    starts, pitches = (found[name].astype(np.int64) for name in ("time", "pitch"))
+    return starts, starts + found["duration"], pitches
+
+
+def _on_grid(
+    starts: NDArray[np.int64], stops: NDArray[np.int64], pitches: NDArray[np.int64], step: float, last: int
+) -> NDArray[np.uint8]:
+    """The top note at each grid point; pitch by pitch, so that no number of long notes takes long."""
+    starts = _nearest(starts, step)
+    stops = np.maximum(starts + 1, _nearest(stops, step))
+    length = max(int(_nearest(np.array([last]), step)[0]), int(stops.max()))
+    top = np.full(length, REST, dtype=np.uint8)
+    for pitch in np.unique(pitches):
+        own = pitches == pitch
+        sounding = np.bincount(starts[own], minlength=length + 1) - np.bincount(stops[own], minlength=length + 1)
+        top[sounding.cumsum()[:-1] > 0] = pitch
+    return top
 
 
 def _nearest(ticks: NDArray[Any], step: float) -> NDArray[np.int64]:

@@ -98,6 +98,8 @@ def _pieces_of_test(
     sizes = [0] * len(set(group_of))
     for melody in melodies:
         sizes[group_of[index[melody.piece]]] += len(melody.steps)
+    apart = "some that share no melody, so that one can be held out from another"
+    require(len(sizes) >= 2 or len(pieces) < 2, "pieces", f"{len(pieces)} that share melodies", apart)
     chosen = is_test_group(sizes, fraction, seed)
     return {piece for piece, group in zip(pieces, group_of) if chosen[group]}
 

@@ -21,10 +21,12 @@ from torch import Tensor, nn
 
 from usd3._checks import as_count, as_number, require
 from usd3._compile import compiled
+from usd3._fields import require_fields
 from usd3._files import write_whole
 from usd3._processes import rank_and_world
 from usd3._random import seed_draws, seed_of
 from usd3._run_folder import begin, own_folder, read_recipe, require_same_data
+from usd3._threads import waiting_asleep
 from usd3.batches import Batches, home_of
 from usd3.callbacks import StopOnSignal, StopOnTime, TrainingProgress
 from usd3.checkpoints import AtomicCheckpointIO, Checkpoints, newest_whole, require_fitting, step_of
@@ -93,6 +95,7 @@ class FitConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        require_fields(self)
         for name in ("steps", "batch_size", "log_every", "checkpoint_every", "keep"):
             as_count(getattr(self, name), name, 1)
         for name in ("warmup", "crop"):
@@ -100,12 +103,6 @@ class FitConfig:
         as_number(self.lr, "lr", 0)
         if self.minutes is not None:
             as_number(self.minutes, "minutes", 0)
-        for name, kinds in (
-            ("precision", ("fp32", "bf16")),
-            ("cuda_graph", ("auto", "always", "never")),
-            ("accelerator", ("auto", "cpu", "gpu")),
-        ):
-            require(getattr(self, name) in kinds, name, getattr(self, name), f"one of {', '.join(kinds)}")
         on_gpu = self.accelerator != "cpu" and torch.cuda.is_available()
         require(self.accelerator != "gpu" or on_gpu, "accelerator", "gpu", "cpu or auto, as torch sees no GPU")
         require(self.cuda_graph != "always" or on_gpu, "cuda_graph", "always", "auto or never without a GPU")
@@ -253,6 +250,7 @@ class ImageTraining(pl.LightningModule):
         self.clock.start(checkpoint["minutes"])
 
 
+@waiting_asleep()
 def fit(
     config: FitConfig,
     folder: Path | str,

@@ -6,14 +6,15 @@ import warnings
 from pathlib import Path
 from typing import Any, TypeVar
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 from usd3._checks import require
 from usd3._device import device_named
 from usd3._files import write_whole, written_whole
+from usd3._plain import read_json
 from usd3._version import __version__
+from usd3._weights import load_weights, require_weights
 from usd3.nets import VQGAN, Classifier
 
 __all__ = ["about", "fingerprint", "load_classifier", "load_vqgan", "results", "save_network", "warn_unfinished"]
@@ -55,10 +56,7 @@ def about(folder: Path | str, kind: str) -> dict[str, Any]:
     for name in ("config.json", _WEIGHTS):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name}: expected a folder that `usd3 {kind}` made")
-    try:
-        found = json.loads((folder / "config.json").read_text())
-    except ValueError as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from None
+    found = read_json(folder / "config.json")
     seen = found.get("kind", "diffusion model") if isinstance(found, dict) else type(found).__name__
     require(seen == kind, f"{folder}: kind", seen, f"{kind}, a folder that `usd3 {kind}` made")
     return dict(found)
@@ -67,7 +65,7 @@ def about(folder: Path | str, kind: str) -> dict[str, Any]:
 def results(folder: Path | str) -> dict[str, Any] | None:
     """What results.json says, which is written when a network is trained to its end; None before that."""
     file = Path(folder) / "results.json"
-    return dict(json.loads(file.read_text())) if file.is_file() else None
+    return dict(read_json(file)) if file.is_file() else None
 
 
 def warn_unfinished(folder: Path | str, option: str) -> None:
@@ -79,13 +77,14 @@ def warn_unfinished(folder: Path | str, option: str) -> None:
 def _load(folder: Path, network: type[Network], device: str | None) -> Network:
     kind = next(name for name, known in _KINDS.items() if known is network)
     config = about(folder, kind)
-    try:
-        made = network(**config["model"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from None
-    try:
-        made.load_state_dict(load_file(folder / _WEIGHTS))
-    except (SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{folder / _WEIGHTS}: expected the weights of its config ({reason})") from None
+
+    def make() -> Network:
+        try:
+            return network(**config["model"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{folder / 'config.json'}: {error}") from None
+
+    require_weights(folder / _WEIGHTS, make)
+    made = make()
+    load_weights(made, folder / _WEIGHTS)
     return made.to(device_named(device)).eval()

@@ -45,7 +45,7 @@ class HollowTransformer(nn.Module):
         super().__init__()
         self.ignores_time = timeless
         self.num_classes, self.length = as_count(num_classes, "num_classes", 2), as_count(length, "length", 1)
-        require_sizes(dim, depth, heads, dropout)
+        require_sizes(as_count(dim, "dim", 4), depth, heads, dropout)
         require(readout in ("res_concat", "concat"), "readout", readout, "res_concat or concat")
         self.dim, self.embed = dim, nn.Embedding(num_classes, dim)
         nn.init.normal_(self.embed.weight, std=dim**-0.5)  # not so large that the positions would be lost

@@ -47,7 +47,7 @@ class MaskedTransformer(nn.Module):
         self.ignores_time = timeless
         self.num_classes, self.length = as_count(num_classes, "num_classes", 2), as_count(length, "length", 1)
         self.chunk = max(1, _TOKENS // (length + 1)) if chunk is None else as_count(chunk, "chunk", 1)
-        require_sizes(dim, depth, heads, dropout)
+        require_sizes(as_count(dim, "dim", 4), depth, heads, dropout)
         self.dim, self.dropout, self.embed = dim, dropout, nn.Embedding(num_classes + 1, dim)
         nn.init.normal_(self.embed.weight, std=dim**-0.5)  # not so large that the positions would be lost
         self.given = nn.Parameter(torch.zeros(dim))

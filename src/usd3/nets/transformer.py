@@ -48,9 +48,9 @@ class Transformer(nn.Module):
     ):
         super().__init__()
         self.ignores_time, self.projection = timeless, projection
-        self.axes = as_count(axes, "axes", 1, dim // heads // 2)
         self.num_classes, self.time_dim = as_count(num_classes, "num_classes", 2), as_count(time_dim, "time_dim", 4)
         require_sizes(dim, depth, heads, dropout)
+        self.axes = as_count(axes, "axes", 1, dim // heads // 2)
         self.head_dim = dim // heads
         self.embed = nn.Embedding(num_classes, dim)
         self.given = nn.Parameter(torch.zeros(dim))

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml  # type: ignore[import-untyped]
 
 from usd3._checks import require
 from usd3._files import contents, write_whole
 from usd3._locks import locked
+from usd3._plain import read_yaml
 from usd3.bench.machine import machine
 from usd3.commands.jobs import call
 
@@ -76,8 +76,8 @@ class Study:
         """From the folder of the tables."""
         file = paper / "studies" / f"{name}.yaml"
         try:
-            return cls(name, **yaml.safe_load(file.read_text()))
-        except (OSError, TypeError, yaml.YAMLError) as error:
+            return cls(name, **read_yaml(file))
+        except (OSError, TypeError, ValueError) as error:
             raise ValueError(f"{file}: expected a study ({' '.join(str(error).split())})") from None
 
     def uses(self, paper: Path, option: str) -> bool:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml  # type: ignore[import-untyped]
-
+from usd3._plain import read_yaml
 from usd3._tables import aligned, escaped, markdown, places, tabular
 
 __all__ = ["Table"]
@@ -66,7 +65,7 @@ class Table:
 
     @classmethod
     def _of(cls, folder: Path) -> "Table":
-        values = yaml.safe_load((folder / "table.yaml").read_text())
+        values = read_yaml(folder / "table.yaml")
         published: dict[str, dict[str, str]] = {}
         if (folder / "published.csv").is_file():
             with open(folder / "published.csv", newline="") as file:

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import yaml  # type: ignore[import-untyped]
-
 from usd3._messages import near
+from usd3._plain import read_yaml
 
 __all__ = ["find_recipe", "list_recipes"]
 
@@ -32,10 +31,7 @@ def _require_sections(path: Path) -> None:
     """A recipe is a mapping whose values are mappings or plain values."""
     from usd3._checks import require
 
-    try:
-        content = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: expected a YAML file ({error})") from None
+    content = read_yaml(path)
     require(isinstance(content, dict), "recipe", path, "sections such as `model:` with options below them")
     for name in ("data", "diffusion", "method", "model", "training"):
         section = content.get(name, {})
