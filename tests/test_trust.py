@@ -183,6 +183,16 @@ def test_what_a_model_names_is_not_imported(command, stranger, in_this_process, 
     assert not was_imported(stranger)
 
 
+@pytest.mark.parametrize("own", [["--model.net", "stranger.Net"], ["--trust_code", "true"]], ids=["typed", "trusted"])
+def test_a_comparison_trains_and_measures_what_was_typed_or_is_trusted(own, stranger, in_this_process, capsys):
+    (stranger / "mine.yaml").write_text("model: {net: stranger.Net}\n")
+    method = "mine:usd3" if own[0] == "--model.net" else "mine:mine.yaml"
+    words = ["--methods", method, "--out", "out", "--evaluation.steps", "2", "--evaluation.baselines", "false"]
+    assert main(["compare", "base.yaml", *words, *own]) == 0, capsys.readouterr().err
+    assert json.loads(Path("out/mine/config.json").read_text())["model"]["net"] == "stranger.Net"
+    assert "mine" in capsys.readouterr().out
+
+
 def test_a_comparison_measures_no_other_code_than_it_trained(stranger, in_this_process, capsys):
     """The folder of a comparison may be a stranger's, too."""
     assert main(["train", "base.yaml", "--run", "out/usd3", "--progress=false"]) == 0
