@@ -59,22 +59,24 @@ def spec(touched: str = "ran") -> dict:
     return {"class_path": "os.system", "init_args": {"command": f"touch {touched}"}}
 
 
+RECIPES = [
+    {"model": {"options": {"a": spec()}}},
+    {"model": {"options": {"a": [{"b": spec()}]}}},
+    {"method": {"options": {"a": spec()}}},
+    {"diffusion": {"schedule_options": {"a": spec()}}},
+    {"model": spec()},
+    {"model": {"options": {"a": {"class_path": "stranger.Net"}}}},
+    {"model": {"class_path": "stranger.Net"}},
+    {"training": {"class_path": "stranger.Net", "init_args": {}}},
+    {"data": {"path": spec()}},
+    {"config": "other.yaml"},
+]
+
+
 @pytest.mark.filterwarnings("ignore")  # as for a user: what the parser only warns of is done
-@pytest.mark.parametrize("command", ["train", "compare", "cost"])
 @pytest.mark.parametrize(
-    "recipe",
-    [
-        {"model": {"options": {"a": spec()}}},
-        {"model": {"options": {"a": [{"b": spec()}]}}},
-        {"method": {"options": {"a": spec()}}},
-        {"diffusion": {"schedule_options": {"a": spec()}}},
-        {"model": spec()},
-        {"model": {"options": {"a": {"class_path": "stranger.Net"}}}},
-        {"model": {"class_path": "stranger.Net"}},
-        {"training": {"class_path": "stranger.Net", "init_args": {}}},
-        {"data": {"path": spec()}},
-        {"config": "other.yaml"},
-    ],
+    ("command", "recipe"),
+    [*(("train", recipe) for recipe in RECIPES), ("compare", RECIPES[0]), ("cost", RECIPES[0])],
     ids=str,
 )
 def test_options_in_a_recipe_are_plain_data(command, recipe, stranger, capsys):
