@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import usd3
@@ -268,3 +269,15 @@ def test_padding_goes_in_and_comes_out_as_the_pad_value_of_the_data():
     for x in (padded.sample(tokens=rows, given=given, num_steps=3), padded.sample(**zeros)):
         assert (x.numpy() == np.where(pad, -1, plain)).all()
     assert torch.equal(padded.bound(rows, given), made().bound(zeros["tokens"], given, pad))
+
+
+def test_a_folder_from_before_networks_knew_places_draws_as_it_did(tmp_path):
+    """Weights without places are those of a network whose places have weight 0."""
+    pipeline = made()
+    nn.init.zeros_(pipeline.model.module.place.weight)
+    pipeline.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["module.place.weight"]
+    save_file(weights, tmp_path / "model.safetensors")
+    loaded = Pipeline.from_pretrained(tmp_path, device="cpu")
+    assert torch.equal(loaded.sample(4, num_steps=5), pipeline.sample(4, num_steps=5))

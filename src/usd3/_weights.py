@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 __all__ = ["load_weights", "require_weights"]
 
 Shapes = Mapping[str, tuple[int, ...]]
+_NEWER = 1  # parameters that networks of ours have and weights of earlier versions may lack
 
 
 def require_weights(file: Path, make: Callable[[], nn.Module], prefix: str = "") -> None:
@@ -25,16 +26,20 @@ def require_weights(file: Path, make: Callable[[], nn.Module], prefix: str = "")
     """
     stored = _shapes(file)
     try:
-        with torch.device("meta"), _Undrawn(), _at_most(len(stored)):
-            wanted = {prefix + name: tuple(value.shape) for name, value in make().state_dict().items()}
+        with torch.device("meta"), _Undrawn(), _at_most(len(stored) + _NEWER):
+            network = make()
     except _TooMany:
         raise _wrong(file, f"it has {len(stored)} tensors, and the network would have more") from None
     except (RuntimeError, OverflowError, TypeError) as error:  # sizes that no tensor can have
         raise _wrong(file, error) from None
-    for name in [*wanted, *stored]:
-        if wanted.get(name) != stored.get(name):
-            seen, expected = (_shown(shapes.get(name)) for shapes in (stored, wanted))
-            raise _wrong(file, f"{name} is {seen}, and {expected} in the network")
+    wanted = {prefix + name: tuple(value.shape) for name, value in network.state_dict().items()}
+    try:
+        bare = {name.removeprefix(prefix): torch.empty(shape, device="meta") for name, shape in stored.items()}
+        network.load_state_dict(bare)  # it may know what weights of earlier versions lack
+    except RuntimeError:
+        name = next(name for name in [*wanted, *stored] if wanted.get(name) != stored.get(name))
+        seen, expected = (_shown(shapes.get(name)) for shapes in (stored, wanted))
+        raise _wrong(file, f"{name} is {seen}, and {expected} in the network") from None
 
 
 def load_weights(network: nn.Module, file: Path) -> None:
