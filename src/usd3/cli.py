@@ -13,6 +13,7 @@ import yaml  # type: ignore[import-untyped]
 from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser  # type: ignore[attr-defined]
 
 from usd3._messages import explained, near
+from usd3._output import show_plainly
 from usd3._threads import WAIT_SETTINGS
 from usd3._version import __version__
 from usd3.recipes import find_recipe, list_recipes
@@ -171,7 +172,17 @@ COMMANDS = {
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status. Errors are one line on stderr."""
     _wait_asleep()
-    arguments = sys.argv[1:] if arguments is None else arguments
+    show_plainly()
+    try:
+        status = _status(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()  # here, where it can be said that nobody reads it
+        return status
+    except BrokenPipeError:  # who reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _status(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview())
         return 0
@@ -192,9 +203,8 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         print(f"usd3 {name}: interrupted {stop}".rstrip(), file=sys.stderr)
         return 130
-    except BrokenPipeError:  # who reads our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    except BrokenPipeError:
+        raise
     except Exception as error:
         if os.environ.get("USD3_DEBUG"):
             raise
@@ -292,7 +302,7 @@ def _resumed(name: str, folder: str) -> Path:
     file = Path(folder) / "recipe.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"resume = {folder}: expected the folder of a run, with its recipe.yaml")
-    found = yaml.safe_load(file.read_text())
+    found = yaml.safe_load(file.read_text(encoding="utf-8"))
     if isinstance(found, dict) and not _has(COMMANDS[name], found):
         of = next((f"of `usd3 {other}`" for other in COMMANDS if _has(COMMANDS[other], found)), "of another kind")
         raise ValueError(f"resume = {folder}, a run {of}: expected one of `usd3 {name}`")

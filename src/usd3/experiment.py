@@ -117,7 +117,7 @@ def _require_same(recipe: Recipe, folder: Path) -> None:
     file = folder / "recipe.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
-    before, now, default = yaml.safe_load(file.read_text()), asdict(recipe), asdict(Recipe())
+    before, now, default = yaml.safe_load(file.read_text(encoding="utf-8")), asdict(recipe), asdict(Recipe())
     before["data"]["path"] = now["data"]["path"]
     for part in ("data", "diffusion", "method", "model"):
         for name, value in now[part].items():

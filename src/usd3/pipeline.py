@@ -111,7 +111,7 @@ class PipelineConfig:
 
 def _read_json(file: Path) -> Any:
     try:
-        return json.loads(file.read_text())
+        return json.loads(file.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise ValueError("it is no text") from None
     except json.JSONDecodeError as error:

@@ -227,7 +227,7 @@ def _require_unchanged(entry: Entry, folder: Path) -> None:
     file = folder / "recipe.yaml"
     if entry.recipe is None or not file.is_file():
         return
-    require_same_recipe(entry.label, entry.recipe, yaml.safe_load(file.read_text()), file)
+    require_same_recipe(entry.label, entry.recipe, yaml.safe_load(file.read_text(encoding="utf-8")), file)
 
 
 def _training(entry: Entry, out: Path) -> list[Job]:
@@ -289,7 +289,7 @@ def _is_measured(entry: Entry, out: Path, settings: EvaluationSettings) -> bool:
     file, weights = _found(entry, out), entry.folder(out) / "model.safetensors"
     if not file.is_file() or (weights.is_file() and file.stat().st_mtime < weights.stat().st_mtime):
         return False
-    found = json.loads(file.read_text())
+    found = json.loads(file.read_text(encoding="utf-8"))
     return _same_settings(found, settings) and bool(found["model"] == os.path.abspath(entry.folder(out)))
 
 
@@ -321,7 +321,7 @@ def _references(
     """What shows the scale, measured once for all methods."""
     file, about = out / "references.json", {"data": asdict(data)}
     if file.is_file():
-        kept: dict[str, Any] = json.loads(file.read_text())
+        kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if _same_settings(kept, settings) and kept["data"] == about["data"]:
             return kept
     found = about | measured().as_dict()
@@ -336,7 +336,7 @@ def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> N
     """The tables and pictures of what was measured."""
     if not entries:
         return
-    found = {entry.label: json.loads(_found(entry, out).read_text()) for entry in entries}
+    found = {entry.label: json.loads(_found(entry, out).read_text(encoding="utf-8")) for entry in entries}
     trainings: dict[str, list[Row]] = {}
     for entry in entries:
         trainings.setdefault(entry.method, []).append(read_row(entry.method, found[entry.label]))

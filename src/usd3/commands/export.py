@@ -136,7 +136,7 @@ def _recipe(run: Path) -> dict[str, Any]:
     file = run / "recipe.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"run = {run}: expected the folder of a run, with its recipe.yaml")
-    found: dict[str, Any] = yaml.safe_load(file.read_text())
+    found: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
     path = found["data"]["path"]
     return found | {"data": found["data"] | {"path": None if path is None else Path(path).name}}
 
@@ -159,7 +159,7 @@ def _about_data(data: DataConfig, path: str | None) -> dict[str, Any]:
 
 def _read(file: Path) -> Any:
     try:
-        return json.loads(file.read_text())
+        return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(f"metrics = {file}: no such file") from None
     except ValueError as error:

@@ -39,7 +39,7 @@ def info(options: InfoOptions) -> None:
     elif Path(options.what).is_dir() or (options.what in list_models() and options.what not in list_recipes()):
         _folder(find_model(options.what))
     else:
-        print(find_recipe(options.what).read_text(), end="")
+        print(find_recipe(options.what).read_text(encoding="utf-8"), end="")
         if options.what in METHODS:
             _method(METHODS[options.what])
         if options.what in list_models():
@@ -100,10 +100,10 @@ def _folder(folder: Path) -> None:
 
         with safe_open(weights, "pt") as tensors:
             size = sum(torch.Size(tensors.get_slice(name).get_shape()).numel() for name in tensors.keys())  # noqa: SIM118
-        values = json.loads(config.read_text())
+        values = json.loads(config.read_text(encoding="utf-8"))
         (_image_network if "kind" in values else _diffusion_model)(values, size)
     if (folder / "results.json").is_file():
-        print(f"results: {json.loads((folder / 'results.json').read_text())}")
+        print(f"results: {json.loads((folder / 'results.json').read_text(encoding='utf-8'))}")
     if (folder / "README.md").is_file():
         print(f"card: {folder / 'README.md'}")
     for path in find_checkpoints(folder / "checkpoints"):

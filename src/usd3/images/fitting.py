@@ -301,7 +301,7 @@ def _require_same(config: FitConfig, folder: Path) -> None:
     file = folder / "recipe.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
-    before = yaml.safe_load(file.read_text())
+    before = yaml.safe_load(file.read_text(encoding="utf-8"))
     for name in config.fixed:
         require(name in before, str(file), f"without {name}", f"the recipe of a {type(config).__name__}")
         now, kept = getattr(config, name), before[name]
@@ -310,7 +310,7 @@ def _require_same(config: FitConfig, folder: Path) -> None:
 
 def _require_same_images(data: dict[str, Any], folder: Path) -> None:
     """Refuse other images than those that config.json tells of; older ones tell less."""
-    before = json.loads((folder / "config.json").read_text())
+    before = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     for name, now in data.items():
         kept = before.get(name, now)
         require(now == kept, f"{name} of the images", now, f"{kept}, as those that the run had; start a new run")

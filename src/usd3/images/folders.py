@@ -56,7 +56,7 @@ def about(folder: Path | str, kind: str) -> dict[str, Any]:
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name}: expected a folder that `usd3 {kind}` made")
     try:
-        found = json.loads((folder / "config.json").read_text())
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from None
     seen = found.get("kind", "diffusion model") if isinstance(found, dict) else type(found).__name__
@@ -67,7 +67,7 @@ def about(folder: Path | str, kind: str) -> dict[str, Any]:
 def results(folder: Path | str) -> dict[str, Any] | None:
     """What results.json says, which is written when a network is trained to its end; None before that."""
     file = Path(folder) / "results.json"
-    return dict(json.loads(file.read_text())) if file.is_file() else None
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
 
 
 def warn_unfinished(folder: Path | str, option: str) -> None:

@@ -66,10 +66,10 @@ class Table:
 
     @classmethod
     def _of(cls, folder: Path) -> "Table":
-        values = yaml.safe_load((folder / "table.yaml").read_text())
+        values = yaml.safe_load((folder / "table.yaml").read_text(encoding="utf-8"))
         published: dict[str, dict[str, str]] = {}
         if (folder / "published.csv").is_file():
-            with open(folder / "published.csv", newline="") as file:
+            with open(folder / "published.csv", newline="", encoding="utf-8") as file:
                 for line in csv.DictReader(file):
                     published[line.pop("label")] = line
         return cls(folder.name, **values, published=published)

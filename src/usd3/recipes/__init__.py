@@ -12,7 +12,7 @@ __all__ = ["find_recipe", "list_recipes"]
 def list_recipes() -> dict[str, str]:
     """Name and first line of every packaged recipe."""
     files = sorted(Path(__file__).parent.glob("*.yaml"))
-    return {file.stem: file.read_text().partition("\n")[0].lstrip("# ") for file in files}
+    return {file.stem: file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for file in files}
 
 
 def find_recipe(name: str) -> Path:
@@ -33,7 +33,7 @@ def _require_sections(path: Path) -> None:
     from usd3._checks import require
 
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: expected a YAML file ({error})") from None
     require(isinstance(content, dict), "recipe", path, "sections such as `model:` with options below them")
