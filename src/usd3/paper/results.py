@@ -58,7 +58,8 @@ def _compare(folder: Path) -> dict[str, Any]:
     """Of `usd3 compare`."""
     labels = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["methods"]
     files = {name: folder / name / "comparison.json" for name in labels}
-    found = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
+    there = {name: file for name, file in files.items() if file.is_file()}  # or it failed
+    found = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in there.items()}
     if not found:
         return {}
     scale = folder / "references.json"
