@@ -18,9 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from usd3._threads import WAIT_SETTINGS
 from usd3.cli import main as command_line  # neither imports torch, which reads how to wait then
@@ -45,7 +46,7 @@ def main() -> None:
     from usd3.bench import machine
 
     about = {**machine(), "threads": cores, "repeats": given.repeats}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for busy in given.busy:
         load = os.getloadavg()[0]
         with _busy(busy):
@@ -59,11 +60,15 @@ def main() -> None:
             for way, own in zip(WAYS, times):
                 seconds = {"median_s": medians[way], "least_s": min(own), "most_s": max(own)}
                 rows.append({"busy": busy, "load_before": load, "task": task, "way": way, **seconds, **about})
-    with given.csv.open("w", newline="") as file:
+        _write(given.csv, rows)
+    print(f"wrote {given.csv}")
+
+
+def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
         table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         table.writeheader()
         table.writerows({k: f"{v:.3f}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-    print(f"wrote {given.csv}")
 
 
 @contextmanager
