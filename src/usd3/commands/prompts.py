@@ -122,7 +122,7 @@ def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
     if options.fill is None and options.given is None:
         chosen = options.prefix is not None or pipeline.config.source is None
         middle = ",".join(f"{side // 4}:{side // 4 + max(1, side // 2)}" for side in shape)
-        others = "or `given` or `prefix`, as the model is about images"
+        others = "or `prefix` or `given`, as the model is about images"
         require(chosen, "fill", None, f"the tokens to fill, as in {middle}, {others}")
         prefix = pipeline.config.prefix if options.prefix is None else options.prefix
         given = prefix_given(length, prefix)
