@@ -59,21 +59,24 @@ def spec(touched: str = "ran") -> dict:
     return {"class_path": "os.system", "init_args": {"command": f"touch {touched}"}}
 
 
+RECIPES = [
+    {"model": {"options": {"a": spec()}}},
+    {"model": {"options": {"a": [{"b": spec()}]}}},
+    {"method": {"options": {"a": spec()}}},
+    {"diffusion": {"schedule_options": {"a": spec()}}},
+    {"model": spec()},
+    {"model": {"options": {"a": {"class_path": "stranger.Net"}}}},
+    {"model": {"class_path": "stranger.Net"}},
+    {"training": {"class_path": "stranger.Net", "init_args": {}}},
+    {"data": {"path": spec()}},
+    {"config": "other.yaml"},
+]
+
+
 @pytest.mark.filterwarnings("ignore")  # as for a user: what the parser only warns of is done
-@pytest.mark.parametrize("command", ["train", "compare", "cost"])
 @pytest.mark.parametrize(
-    "recipe",
-    [
-        {"model": {"options": {"a": spec()}}},
-        {"model": {"options": {"a": [{"b": spec()}]}}},
-        {"diffusion": {"schedule_options": {"a": spec()}}},
-        {"model": spec()},
-        {"model": {"options": {"a": {"class_path": "stranger.Net"}}}},
-        {"model": {"class_path": "stranger.Net"}},
-        {"training": {"class_path": "stranger.Net", "init_args": {}}},
-        {"data": {"path": spec()}},
-        {"config": "other.yaml"},
-    ],
+    ("command", "recipe"),
+    [*(("train", recipe) for recipe in RECIPES), ("compare", RECIPES[0]), ("cost", RECIPES[0])],
     ids=str,
 )
 def test_options_in_a_recipe_are_plain_data(command, recipe, stranger, capsys):
@@ -84,15 +87,6 @@ def test_options_in_a_recipe_are_plain_data(command, recipe, stranger, capsys):
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
     assert not (stranger / "ran").exists()
     assert not was_imported(stranger)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_options_of_a_method_are_plain_data(stranger, capsys):
-    """Those of `compare` and `cost` come from its methods, whatever a recipe says."""
-    (stranger / "mine.yaml").write_text(yaml.safe_dump({"method": {"options": {"a": spec()}}}))
-    assert main(["train", "base.yaml", "mine.yaml"]) != 0
-    assert "method.options" in capsys.readouterr().err
-    assert not (stranger / "ran").exists()
 
 
 def test_a_section_that_is_a_word_is_not_imported(stranger, capsys):
@@ -189,6 +183,16 @@ def test_what_a_model_names_is_not_imported(command, stranger, in_this_process, 
     with pytest.raises(ValueError, match=r"model.net = stranger.Net: expected one of .* trust_code: true"):
         Pipeline.from_pretrained("model")
     assert not was_imported(stranger)
+
+
+@pytest.mark.parametrize("own", [["--model.net", "stranger.Net"], ["--trust_code", "true"]], ids=["typed", "trusted"])
+def test_a_comparison_trains_and_measures_what_was_typed_or_is_trusted(own, stranger, in_this_process, capsys):
+    (stranger / "mine.yaml").write_text("model: {net: stranger.Net}\n")
+    method = "mine:usd3" if own[0] == "--model.net" else "mine:mine.yaml"
+    words = ["--methods", method, "--out", "out", "--evaluation.steps", "2", "--evaluation.baselines", "false"]
+    assert main(["compare", "base.yaml", *words, *own]) == 0, capsys.readouterr().err
+    assert json.loads(Path("out/mine/config.json").read_text())["model"]["net"] == "stranger.Net"
+    assert "mine" in capsys.readouterr().out
 
 
 def test_a_comparison_measures_no_other_code_than_it_trained(stranger, in_this_process, capsys):

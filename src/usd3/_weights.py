@@ -31,7 +31,7 @@ def require_weights(file: Path, make: Callable[[], nn.Module], prefix: str = "")
         raise _wrong(file, f"it has {len(stored)} tensors, and the network would have more") from None
     except (RuntimeError, OverflowError, TypeError) as error:  # sizes that no tensor can have
         raise _wrong(file, error) from None
-    for name in wanted.keys() | stored.keys():
+    for name in [*wanted, *stored]:
         if wanted.get(name) != stored.get(name):
             seen, expected = (_shown(shapes.get(name)) for shapes in (stored, wanted))
             raise _wrong(file, f"{name} is {seen}, and {expected} in the network")

@@ -108,6 +108,13 @@ def test_tokens_above_num_classes_are_refused(save):
         load_arrays(save(train=ROWS % 5, test=ROWS), num_classes=5)
 
 
+def test_one_token_does_not_ask_for_billions_of_categories(save):
+    with pytest.raises(ValueError, match=r"token of .* = 1000000000: expected categories, integers 0\.\.16777215"):
+        load_arrays(save(train=np.full((3, 2), 10**9)))
+    with pytest.raises(ValueError, match=r"num_classes = 1000000000: expected an integer 2\.\.16777216"):
+        load_arrays(save(train=ROWS, test=ROWS), num_classes=10**9)
+
+
 def test_pickled_arrays_are_refused(tmp_path):
     np.save(tmp_path / "data.npy", np.array([[1, None]], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match=r"data\.npy: expected a \.npy or \.npz file of plain numbers"):

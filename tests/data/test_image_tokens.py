@@ -36,6 +36,7 @@ def test_a_recipe_reads_them_scrambled_too(tmp_path):
         ({"train": np.zeros((2, 4, 4), int)}, "expected a file of image tokens"),
         ({"about": np.array("{}")}, "about cannot be read"),
         ({"about": np.array('{"num_classes": 1, "vqgan": "a", "images": "b"}')}, "about cannot be read"),
+        ({"about": np.array('{"num_classes": 1000000000, "vqgan": "a", "images": "b"}')}, "about cannot be read"),
         ({"train": np.zeros((2, 4, 4))}, r"\[train\].dtype = float64: expected integers"),
         ({"test": np.zeros((2, 16), int)}, r"\[test\].shape = \(2, 16\)"),
         ({"test": np.full((2, 4, 4), 9)}, "token of test = 9: expected categories 0..7"),

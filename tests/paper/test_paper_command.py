@@ -356,6 +356,25 @@ def test_the_studies_of_a_stranger_are_not_run(paper, monkeypatch, capsys):
     assert Path("ran").exists()
 
 
+def test_a_training_that_goes_on_may_import_what_it_did(tmp_path):
+    (tmp_path / "recipe.yaml").touch()
+    words = [
+        "train",
+        "a.yaml",
+        "--model.net",
+        "mine.Net",
+        "--seed",
+        "1",
+        "--trust_code",
+        "true",
+        "--run",
+        str(tmp_path),
+    ]
+    resumed = ["train", "--resume", str(tmp_path), "--model.net", "mine.Net", "--trust_code", "true"]
+    assert study._resumed(words) == resumed
+    assert study._resumed([*words[:-1], "elsewhere"]) == [*words[:-1], "elsewhere"]
+
+
 def test_a_folder_without_studies_is_refused(tmp_path, capsys):
     assert main(["paper", "list", "--paper", str(tmp_path)]) == 1
     assert "expected the folder paper/ of a checkout" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import inspect
-import json
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 
+from usd3._plain import read_json
 from usd3._version import __version__
 from usd3.baselines import METHODS, Method
 from usd3.checkpoints import find_checkpoints
@@ -100,10 +100,10 @@ def _folder(folder: Path) -> None:
 
         with safe_open(weights, "pt") as tensors:
             size = sum(torch.Size(tensors.get_slice(name).get_shape()).numel() for name in tensors.keys())  # noqa: SIM118
-        values = json.loads(config.read_text())
+        values = read_json(config)
         (_image_network if "kind" in values else _diffusion_model)(values, size)
     if (folder / "results.json").is_file():
-        print(f"results: {json.loads((folder / 'results.json').read_text())}")
+        print(f"results: {read_json(folder / 'results.json')}")
     if (folder / "README.md").is_file():
         print(f"card: {folder / 'README.md'}")
     for path in find_checkpoints(folder / "checkpoints"):

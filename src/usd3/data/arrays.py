@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -18,14 +19,14 @@ from usd3._checks import as_count, require
 from usd3.data.dataset import MUSIC_CLASSES, Dataset, Sequences, compact
 from usd3.data.splits import is_test_group
 
-__all__ = ["load_arrays", "read_arrays", "read_tokens", "sequences"]
+__all__ = ["MOST_CLASSES", "load_arrays", "read_arrays", "read_tokens", "sequences"]
 
-_LARGEST = 2**31 - 1
+MOST_CLASSES = 2**24  # a network has weights for each, and a single token says how many there are
 _MANY = 2**16  # categories; fewer are never asked about
 _SPARSE = 10  # more categories than so many times those that occur are asked about
 _ANY_SIZE = 2**28  # bytes that a file may have when unpacked, however small it is,
 _MOST_PACKED = 100  # and how many times larger it may become beyond; tokens as int64 become 30 times smaller
-_UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
+_UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, TokenError)
 
 
 def load_arrays(
@@ -63,7 +64,7 @@ def load_arrays(
         num_classes = MUSIC_CLASSES if music else _count((train_tokens, test_tokens), pad_value, path)
         if test in stored and test != train and not music:
             _warn_unseen(train_tokens, test_tokens, pad_value, path)
-    num_classes = as_count(num_classes, "num_classes", 2)
+    num_classes = as_count(num_classes, "num_classes", 2, MOST_CLASSES)
     return Dataset(
         path.stem,
         num_classes,
@@ -144,7 +145,9 @@ def _checked(tokens: NDArray[Any], name: str, pad_value: int | None) -> NDArray[
     require(real.size > 0, name, f"nothing but {pad_value}", "some elements that are no padding")
     for value in (int(real.min()), int(real.max())):
         padding = f" (where it is padding: --data.pad_value {value})" if value < 0 and pad_value is None else ""
-        require(0 <= value <= _LARGEST, f"token of {name}", value, f"categories, integers 0, 1, ...{padding}")
+        require(
+            0 <= value < MOST_CLASSES, f"token of {name}", value, f"categories, integers 0..{MOST_CLASSES - 1}{padding}"
+        )
     return tokens
 
 

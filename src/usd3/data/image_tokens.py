@@ -12,7 +12,7 @@ from torch import Tensor
 
 from usd3._checks import as_count, require
 from usd3._files import written_whole
-from usd3.data.arrays import read_arrays, sequences
+from usd3.data.arrays import MOST_CLASSES, read_arrays, sequences
 from usd3.data.dataset import Dataset, ImageSource, compact
 
 __all__ = ["about_tokens", "load_image_tokens", "write_image_tokens"]
@@ -44,7 +44,7 @@ def load_image_tokens(path: str | os.PathLike[str]) -> Dataset:
         about = json.loads(str(stored["about"]))
         flips, fingerprint = bool(about.get("flips", False)), about.get("fingerprint")
         source = ImageSource(str(about["vqgan"]), str(about["images"]), flips, fingerprint)
-        num_classes = as_count(about["num_classes"], "num_classes", 2)
+        num_classes = as_count(about["num_classes"], "num_classes", 2, MOST_CLASSES)
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: its array about cannot be read ({error})") from None
     splits = {}

@@ -25,6 +25,7 @@ __all__ = ["Settings", "Study", "done_in", "measured_on", "shown"]
 _STATE = "study.json"
 _DATA = "{data}"
 _OF_SEVERAL = ("compare", "cost")  # commands of which some methods may fail
+_OF_CODE = ("--model.net", "--method.name", "--trust_code")  # what a run that goes on is told again
 _INTERRUPTED = 130
 
 
@@ -258,7 +259,10 @@ def _clear(command: Sequence[str], own: Path) -> None:
 def _resumed(command: list[str]) -> list[str]:
     """A training that was begun goes on."""
     run = _option(command, "--run")
-    return command if run is None or not (run / "recipe.yaml").is_file() else [command[0], "--resume", str(run)]
+    if run is None or not (run / "recipe.yaml").is_file():
+        return command
+    trusted = [word for name in _OF_CODE if name in command for word in command[command.index(name) :][:2]]
+    return [command[0], "--resume", str(run), *trusted]
 
 
 def shown(command: Sequence[str]) -> str:
