@@ -1,10 +1,12 @@
 """The command line, called as a user calls it."""
 
+import io
 import json
 import os
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from PIL import Image
 from runs import tiny_recipe
 
 import usd3
+from usd3._output import show_plainly
 from usd3.cli import COMMANDS, main
 from usd3.commands import sample
 from usd3.config import Recipe
@@ -566,6 +569,59 @@ def test_padded_prompts_are_those_of_training(tmp_path, capsys):
     np.savez(kept, tokens=broken)
     capsys.readouterr()
     assert "samples = padding where" in error_of(capsys, *measure, "--samples", kept)
+
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+SHORT = ["--runs", "2", "--steps", "2", "--bound_samples", "0"]
+
+
+def test_an_evaluation_is_written_before_it_is_printed_and_prints_in_any_locale(run, tmp_path):
+    out = tmp_path / "x.json"
+    command = [sys.executable, "-m", "usd3", "evaluate", str(run), *SHORT, "--out", str(out)]
+    done = subprocess.run(command, env=os.environ | ASCII, capture_output=True, text=True, encoding="ascii")
+    assert done.returncode == 0, done.stderr
+    assert " +- " in done.stdout
+    assert out.is_file()
+
+
+def test_a_reader_that_leaves_is_no_error_and_loses_no_result(run, tmp_path):
+    out = tmp_path / "x.json"
+    command = [sys.executable, "-m", "usd3", "evaluate", str(run), *SHORT, "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()  # as `head` does, only earlier
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 141
+    assert "rror" not in said
+    assert out.is_file()
+
+
+def test_a_closed_pipe_is_quiet_also_where_nothing_was_written_yet():
+    for command in (["--help"], ["--version"]):
+        process = subprocess.Popen([sys.executable, "-m", "usd3", *command], stdout=subprocess.PIPE, stderr=-1)
+        process.stdout.close()
+        said = process.stderr.read()
+        process.stderr.close()
+        assert (process.wait(), said) == (141, b"")
+
+
+def test_every_sign_that_an_ascii_terminal_does_not_have_is_shown_plainly(monkeypatch):
+    for encoding, expected in (("ascii", b"0.1 +- 0.2 v^-> Dn abar beta pi e ? \xe9"), ("utf-8", None)):
+        shown = io.BytesIO()
+        text = "0.1 ± 0.2 ↓↑→ Δn ᾱ β π é 音 \udce9"
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding=encoding, write_through=True))
+        show_plainly()
+        print(text, end="")
+        assert shown.getvalue() == (expected or text.encode("utf-8", "surrogateescape"))
+
+
+def test_texts_with_other_signs_are_read_and_shown_in_an_ascii_locale():
+    commands = [["info"], ["info", "bach"], ["paper", "show", "music"]]
+    code = f"from usd3.cli import main; print(*map(main, {commands}))"
+    folder, env = Path(__file__).parents[1], os.environ | ASCII
+    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0 0 0", done.stderr
+    assert done.stdout.isascii()
 
 
 def test_a_model_with_few_steps_is_sampled_and_measured_without_saying_how_many(run, tmp_path, capsys):

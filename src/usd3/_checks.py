@@ -20,8 +20,9 @@ __all__ = [
     "as_bool_mask",
     "as_categories",
     "as_count",
+    "as_mask",
     "as_number",
-    "as_tensor",
+    "as_tokens",
     "expanded",
     "is_integral",
     "require",
@@ -63,18 +64,6 @@ def as_number(value: Any, name: str, above: float, below: float = math.inf, clos
     require_type(is_number and not isinstance(value, bool | Tensor | str), name, value, allowed)
     require((value >= above if closed else value > above) and value < below, name, value, allowed)
     return float(value)
-
-
-def as_tensor(x: ArrayLike | Tensor, name: str, expected: str, fits: Callable[[Tensor], bool]) -> Tensor:
-    """A tensor, or one made of a NumPy array or of lists; `fits` says whether it has the dtype that is expected."""
-    made = x
-    if not isinstance(x, Tensor):
-        try:
-            made = torch.from_numpy(np.array(x, order="C"))
-        except (TypeError, ValueError):
-            require_type(False, name, x, expected)
-    require_type(isinstance(made, Tensor) and fits(made), name, made, expected)
-    return made  # type: ignore[return-value]
 
 
 class _Check(NamedTuple):
@@ -182,3 +171,29 @@ def require_logits(logits: Tensor, x: Tensor, num_classes: int, name: str) -> No
     require_type(is_float, name, logits, "a floating-point tensor")
     expected = (*x.shape, num_classes)
     require(tuple(logits.shape) == expected, f"{name}.shape", tuple(logits.shape), f"{expected}, (*x_t.shape, K)")
+
+
+def as_tokens(tokens: ArrayLike | Tensor) -> Tensor:
+    """Integers (N, ...) as int64, from a tensor, a NumPy array or lists."""
+    found = _as_tensor(tokens, "tokens", "integers, a tensor, an array or lists (N, ...)", is_integral)
+    require(found.dim() > 0, "tokens.shape", (), "(N, ...)")
+    return found.long()
+
+
+def as_mask(mask: ArrayLike | Tensor | None, shape: tuple[int, ...], name: str) -> Tensor | None:
+    """Booleans expanded to `shape`, from a tensor, a NumPy array or lists; or None."""
+    if mask is None:
+        return None
+    found = _as_tensor(mask, name, "booleans, a tensor, an array or lists", lambda m: m.dtype == torch.bool)
+    return expanded(found, torch.Size(shape), name)
+
+
+def _as_tensor(x: ArrayLike | Tensor, name: str, expected: str, fits: Callable[[Tensor], bool]) -> Tensor:
+    made = x
+    if not isinstance(x, Tensor):
+        try:
+            made = torch.from_numpy(np.array(x, order="C"))
+        except (TypeError, ValueError):
+            require_type(False, name, x, expected)
+    require_type(isinstance(made, Tensor) and fits(made), name, made, expected)
+    return made  # type: ignore[return-value]

@@ -21,6 +21,7 @@ from jsonargparse import (  # type: ignore[attr-defined]
 
 from usd3._interrupts import end_at_once, raise_again
 from usd3._messages import explained, near
+from usd3._output import show_plainly
 from usd3._plain import read_yaml, require_small
 from usd3._threads import WAIT_SETTINGS
 from usd3._version import __version__
@@ -185,9 +186,20 @@ COMMANDS = {
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status. Errors are one line on stderr."""
     _wait_asleep()
+    show_plainly()
     if arguments is None:
         end_at_once()  # until the command begins
         arguments = sys.argv[1:]
+    try:
+        status = _status(arguments)
+        sys.stdout.flush()  # here, where it can be said that nobody reads it
+        return status
+    except BrokenPipeError:  # who reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _status(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview())
         return 0
@@ -208,9 +220,8 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         print(f"usd3 {name}: interrupted {stop}".rstrip(), file=sys.stderr)
         return 130
-    except BrokenPipeError:  # who reads our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    except BrokenPipeError:
+        raise
     except Exception as error:
         if os.environ.get("USD3_DEBUG"):
             raise

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from usd3._checks import as_count, as_tensor, expanded, is_integral, require, require_type
+from usd3._checks import as_count, as_mask, as_tokens, require, require_type
 from usd3._compile import Compiled
 from usd3._device import device_named
 from usd3._fields import made_of, require_fields
@@ -116,8 +116,8 @@ class PipelineConfig:
             if kind is None:
                 return cls.from_dict(values)
         except (TypeError, ValueError) as error:
-            help = "expected what usd3 wrote: restore the file, or export or train the model again"
-            raise ValueError(f"{file}: {help} ({error})") from None
+            expected = "expected what usd3 wrote: restore the file, or export or train the model again"
+            raise ValueError(f"{file}: {expected} ({error})") from None
         raise ValueError(f"{folder} is a {kind}: expected the folder of a run or of a saved model")
 
 
@@ -230,14 +230,14 @@ class Pipeline:
         `tokens` and the masks `given` and `pad` may be tensors, NumPy arrays or lists; the masks broadcast. Where the
         data have a pad value, it marks padding in `tokens` too, and in what comes back.
         """
-        shape, wanted = tuple(self.config.shape), None if tokens is None else _as_tokens(tokens)
+        shape, wanted = tuple(self.config.shape), None if tokens is None else as_tokens(tokens)
         steps = self._steps(num_steps)
         if wanted is not None:
             require(tuple(wanted.shape[1:]) == shape, "tokens.shape", tuple(wanted.shape), f"(N, *{shape})")
             require(num in (None, len(wanted)), "num", num, f"None or the number of rows of tokens, {len(wanted)}")
             num = len(wanted)
         num = as_count(1 if num is None else num, "num", 1)
-        given, pad = (_as_mask(m, (num, *shape), name) for m, name in ((given, "given"), (pad, "pad")))
+        given, pad = (as_mask(m, (num, *shape), name) for m, name in ((given, "given"), (pad, "pad")))
         if wanted is not None:
             wanted, pad = self._without_padding(wanted, pad)
             wanted = self.encoded(wanted)
@@ -270,6 +270,8 @@ class Pipeline:
         if self.config.data.pad_value is None:
             return tokens, pad
         known = tokens == self.config.data.pad_value
+        if not bool(known.any()):
+            return tokens, pad
         return tokens.masked_fill(known, 0), known if pad is None else known | pad.to(known.device)
 
     def _steps(self, num_steps: int | None) -> int:
@@ -321,8 +323,8 @@ class Pipeline:
         batch_size: int | None = None,
     ) -> Tensor:
         """An upper bound on -log p(free elements | given), (N,) in nats; `tokens` and masks as in `sample`."""
-        wanted = _as_tokens(tokens)
-        given, pad = (_as_mask(m, tuple(wanted.shape), name) for m, name in ((given, "given"), (pad, "pad")))
+        wanted = as_tokens(tokens)
+        given, pad = (as_mask(m, tuple(wanted.shape), name) for m, name in ((given, "given"), (pad, "pad")))
         wanted, pad = self._without_padding(wanted, pad)
         encoded = self.encoded(wanted)
 
@@ -343,25 +345,10 @@ class Pipeline:
 
     def encoded(self, tokens: Tensor) -> Tensor:
         """Categories of the data as the network's."""
-        tokens, top = _as_tokens(tokens), self.config.num_classes - 1
+        tokens, top = as_tokens(tokens), self.config.num_classes - 1
         bad = tokens[(tokens < 0) | (tokens > top)]
         require(not len(bad), "tokens", f"... {bad[:1].tolist()} ...", f"categories 0..{top}")
         return tokens if self.config.decode is None else torch.tensor(self.config.decode).argsort()[tokens]
-
-
-def _as_tokens(tokens: ArrayLike | Tensor) -> Tensor:
-    """Integers of any kind as int64, (N, ...)."""
-    found = as_tensor(tokens, "tokens", "integers, a tensor, an array or lists (N, ...)", is_integral)
-    require(found.dim() > 0, "tokens.shape", (), "(N, ...)")
-    return found.long()
-
-
-def _as_mask(mask: ArrayLike | Tensor | None, shape: tuple[int, ...], name: str) -> Tensor | None:
-    """A mask that broadcasts to `shape`, expanded."""
-    if mask is None:
-        return None
-    wanted = "booleans, a tensor, an array or lists"
-    return expanded(as_tensor(mask, name, wanted, lambda m: m.dtype == torch.bool), torch.Size(shape), name)
 
 
 def _require_fitting(method: Method, config: PipelineConfig) -> None:

@@ -30,7 +30,7 @@ def machine(device: torch.device | str = "cpu") -> dict[str, str]:
 def _cpu() -> str:
     """The model of the CPU, where the system tells it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -81,8 +81,8 @@ def show_machine(measuring: Bench) -> None:
     about = measuring.about
     versions = ", ".join(f"{name} {about[name]}" for name in ("torch", "triton", "usd3", "commit") if about[name])
     threads = "" if measuring.device.type == "cuda" else f", threads: {about['threads']}"
-    print(f"{about['machine']}{threads}; {versions}")
-    print(f"a large copy reads and writes {about['bandwidth_gb_s']} GB/s: the floor moves the data once at that speed")
+    bandwidth = f"a large copy reads and writes {about['bandwidth_gb_s']} GB/s"
+    print(f"{about['machine']}{threads}; {versions}\n{bandwidth}: the floor moves the data once at that speed")
 
 
 def _measured(measuring: Bench, title: str, jobs: Sequence[Job]) -> Iterator[list[Row]]:
@@ -99,5 +99,10 @@ def _measured(measuring: Bench, title: str, jobs: Sequence[Job]) -> Iterator[lis
 
 def _console() -> Console:
     """Wide enough for the tables where nobody looks at a terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
+    console = _Console()
+    return console if console.is_terminal else _Console(width=160)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # the command says how it ends

@@ -21,7 +21,7 @@ class ClassifierOptions(RunOptions, ClassifierConfig):
 def classifier(options: ClassifierOptions) -> None:
     """Train; prints where the run is and how well the classifier does."""
     folder = trained_in(options, "classifier", ClassifierConfig, train_classifier)
-    found = json.loads((folder / "results.json").read_text())
+    found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     if "test_accuracy" in found:
         what = (
             f"{found['classes']} classes" if found["learned"] == "labels" else "four rotations, as there are no labels"

@@ -295,7 +295,7 @@ def _is_measured(entry: Entry, out: Path, settings: EvaluationSettings) -> bool:
     file, weights = _found(entry, out), entry.folder(out) / "model.safetensors"
     if not file.is_file() or (weights.is_file() and file.stat().st_mtime < weights.stat().st_mtime):
         return False
-    found = json.loads(file.read_text())
+    found = json.loads(file.read_text(encoding="utf-8"))
     return _same_settings(found, settings) and bool(found["model"] == os.path.abspath(entry.folder(out)))
 
 
@@ -333,7 +333,7 @@ def _references(
     """What shows the scale, measured once for all methods."""
     file, about = out / "references.json", {"data": asdict(data)}
     if file.is_file():
-        kept: dict[str, Any] = json.loads(file.read_text())
+        kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if _same_settings(kept, settings) and kept["data"] == about["data"]:
             return kept
     found = about | measured().as_dict()
@@ -348,7 +348,7 @@ def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> N
     """The tables and pictures of what was measured."""
     if not entries:
         return
-    found = {entry.label: json.loads(_found(entry, out).read_text()) for entry in entries}
+    found = {entry.label: json.loads(_found(entry, out).read_text(encoding="utf-8")) for entry in entries}
     trainings: dict[str, list[Row]] = {}
     for entry in entries:
         trainings.setdefault(entry.method, []).append(read_row(entry.method, found[entry.label]))

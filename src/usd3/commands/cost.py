@@ -147,7 +147,7 @@ def _kept(out: Path | None, about: dict[str, Any], recipes: Sequence[tuple[Entry
     if out is None or not (file := out / _RESULTS).is_file():
         return new
     try:
-        before = json.loads(file.read_text())
+        before = json.loads(file.read_text(encoding="utf-8"))
         kept = {name: before[name] for name in new} | {"failed": {}}
         for part, values in about.items():
             for name, value in values.items():

@@ -67,7 +67,7 @@ class EvaluateOptions(EvaluationSettings):
 
 
 def run_evaluation(options: EvaluateOptions) -> None:
-    """Measure, print the table and write it as JSON; or do so for several correctors."""
+    """Measure, write the results as JSON and print their table; or do so for several correctors."""
     if options.sweep is not None:
         from usd3.commands.sweep import sweep  # it needs this module
 
@@ -93,11 +93,9 @@ def run_evaluation(options: EvaluateOptions) -> None:
         told = "" if kept is None else f"(the samples are in {kept}; --samples {kept} measures them)"
         raise KeyboardInterrupt(told) from None
     if is_main():
-        print(found.heading())
-        print(found.as_text())
         out = Path(options.out) if options.out is not None else _new_file(results_folder(options.model))
         write_whole(out, as_json(subject.about | {"sampling_seconds": seconds} | found.as_dict()))
-        print(f"\nwritten to {out}")
+        print(f"{found.heading()}\n{found.as_text()}\n\nwritten to {out}")
 
 
 @dataclass(frozen=True)

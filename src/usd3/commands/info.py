@@ -39,7 +39,7 @@ def info(options: InfoOptions) -> None:
     elif Path(options.what).is_dir() or (options.what in list_models() and options.what not in list_recipes()):
         _folder(find_model(options.what))
     else:
-        print(find_recipe(options.what).read_text(), end="")
+        print(find_recipe(options.what).read_text(encoding="utf-8"), end="")
         if options.what in METHODS:
             _method(METHODS[options.what])
         if options.what in list_models():

@@ -179,7 +179,7 @@ def _overview(folder: Path) -> str:
 def _results(file: Path, command: str) -> dict[str, Any]:
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no results yet; `{command}` gives them")
-    found: dict[str, Any] = json.loads(file.read_text())
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found
 
 
@@ -215,9 +215,11 @@ def _publish(study: Study, folder: Path, root: Path, command: str) -> None:
     for name in [_RESULTS, *files]:
         with written_whole(kept / Path(name).name) as temporary:
             shutil.copyfile(root / study.name / name, temporary)
+    lines = []
     for table in _filled(folder, study, results):
         written = _write(table, results, folder / table.name / "table", published_pictures(study))
-        print(f"{', '.join(written)} in {folder / table.name}")
+        lines.append(f"{', '.join(written)} in {folder / table.name}")
+    print("\n".join(lines))
 
 
 def published_pictures(study: Study) -> list[str]:

@@ -17,9 +17,9 @@ from usd3.data import Sequences, read_midi
 from usd3.data.arrays import read_arrays
 from usd3.pipeline import Pipeline
 
-_SOME_LEFT = "fewer than all elements, so that some are drawn"
-
 __all__ = ["Prompt", "PromptOptions", "data_at", "is_image", "naming_data_path", "read_prompt"]
+
+_SOME_LEFT = "fewer than all elements, so that some are drawn"
 
 
 @dataclass
@@ -122,7 +122,7 @@ def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
     if options.fill is None and options.given is None:
         chosen = options.prefix is not None or pipeline.config.source is None
         middle = ",".join(f"{side // 4}:{side // 4 + max(1, side // 2)}" for side in shape)
-        others = "or `given` or `prefix`, as the model is about images"
+        others = "or `prefix` or `given`, as the model is about images"
         require(chosen, "fill", None, f"the tokens to fill, as in {middle}, {others}")
         prefix = pipeline.config.prefix if options.prefix is None else options.prefix
         given = prefix_given(length, prefix)
@@ -180,7 +180,7 @@ def _read(options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[
     if pad is None and data.pad_value is not None:
         pad = tokens == data.pad_value
     if pad is not None:
-        pad = pad.reshape(tokens.shape) if pad.size == tokens.size else pad
+        pad = pad[None] if pad.ndim == tokens.ndim - 1 else pad
         fits = pad.dtype == bool and pad.shape == tokens.shape
         require(fits, "pad of the prompt", f"{pad.dtype} {pad.shape}", f"booleans of shape {tokens.shape}")
         tokens = np.where(pad, 0, tokens)

@@ -101,7 +101,7 @@ def _kept(folder: Path | None, subject: Subject) -> list[dict[str, Any]]:
     if folder is None or not (file := folder / _RESULTS).is_file():
         return []
     try:
-        results: list[dict[str, Any]] = json.loads(file.read_text())
+        results: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
         before, about = results[0]["settings"], {name: results[0][name] for name in subject.about}
     except (ValueError, LookupError, TypeError) as error:
         raise ValueError(f"{file}: expected the results of a sweep ({error})") from None

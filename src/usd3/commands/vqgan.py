@@ -21,7 +21,7 @@ class VQGANOptions(RunOptions, VQGANConfig):
 def vqgan(options: VQGANOptions) -> None:
     """Train; prints where the run is and how well the VQGAN does."""
     folder = trained_in(options, "vqgan", VQGANConfig, train_vqgan)
-    found = json.loads((folder / "results.json").read_text())
+    found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     print(f"perceptual loss: {found['perceptual']}")
     for split in ("train", "test"):
         row = found[split]

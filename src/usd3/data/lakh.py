@@ -29,7 +29,7 @@ def load_lakh(folder: str | os.PathLike[str]) -> Dataset:
 def _read_key(path: Path) -> Tensor:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected the original category of each token")
-    if not path.read_text().strip():
+    if not path.read_text(encoding="utf-8").strip():
         raise ValueError(f"{path}: empty; expected the original category of each token")
     try:
         key = np.loadtxt(path).flatten()

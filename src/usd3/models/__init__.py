@@ -16,7 +16,7 @@ def list_models() -> dict[str, str]:
 def model_summary(folder: Path) -> list[str]:
     """The lines of a model card between its title and its first section, without empty ones."""
     card = folder / "README.md"
-    lines = card.read_text().partition("\n## ")[0].splitlines() if card.is_file() else []
+    lines = card.read_text(encoding="utf-8").partition("\n## ")[0].splitlines() if card.is_file() else []
     return [line for line in lines if line and not line.startswith("# ")]
 
 

@@ -56,13 +56,14 @@ def _replaced(value: Any, replaced: Mapping[str, str]) -> Any:
 
 def _compare(folder: Path) -> dict[str, Any]:
     """Of `usd3 compare`."""
-    labels = json.loads((folder / "comparison.json").read_text())["methods"]
+    labels = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["methods"]
     files = {name: folder / name / "comparison.json" for name in labels}
-    found = {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}  # or it failed
+    there = {name: file for name, file in files.items() if file.is_file()}  # or it failed
+    found = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in there.items()}
     if not found:
         return {}
     scale = folder / "references.json"
-    references = read_references(json.loads(scale.read_text())) if scale.is_file() else []
+    references = read_references(json.loads(scale.read_text(encoding="utf-8"))) if scale.is_file() else []
     return {
         "about": heading(next(iter(found.values()))),
         "recipes": labels,
@@ -73,7 +74,7 @@ def _compare(folder: Path) -> dict[str, Any]:
 
 def _evaluate(file: Path) -> dict[str, Any]:
     """Of `usd3 evaluate`: one row, "model"."""
-    found = json.loads(file.read_text())
+    found = json.loads(file.read_text(encoding="utf-8"))
     references = read_references(found)
     return {
         "about": heading(found),
@@ -84,7 +85,7 @@ def _evaluate(file: Path) -> dict[str, Any]:
 
 def _sweep(folder: Path) -> dict[str, Any]:
     """Of `usd3 evaluate --sweep`."""
-    results = json.loads((folder / "sweep.json").read_text())
+    results = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
     rows = [read_row(label(CorrectorOptions(**found["corrector"])), found) for found in results]
     return {
         "about": heading(results[0]),
@@ -95,13 +96,13 @@ def _sweep(folder: Path) -> dict[str, Any]:
 
 def _cost(folder: Path) -> dict[str, Any]:
     """Of `usd3 cost`."""
-    found = json.loads((folder / "cost.json").read_text())
+    found = json.loads((folder / "cost.json").read_text(encoding="utf-8"))
     return {"about": "; ".join(cost_heading(found)), "recipes": found["recipes"], "rows": found["rows"]}
 
 
 def _file(file: Path) -> dict[str, Any]:
     """A file that has the rows already."""
-    found: dict[str, Any] = json.loads(file.read_text())
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found
 
 

@@ -190,14 +190,14 @@ def measured_on(folder: Path) -> dict[str, Any]:
 
     What is only shown again stays as it is.
     """
-    measured = _places(json.loads((folder / _STATE).read_text()))
+    measured = _places(json.loads((folder / _STATE).read_text(encoding="utf-8")))
     return measured[-1] | ({"earlier": measured[:-1]} if measured[1:] else {})
 
 
 def done_in(folder: Path) -> list[list[str]]:
     """The commands that were run for the study in a folder."""
     file = folder / _STATE
-    found: list[list[str]] = json.loads(file.read_text())["done"] if file.is_file() else []
+    found: list[list[str]] = json.loads(file.read_text(encoding="utf-8"))["done"] if file.is_file() else []
     return found
 
 
@@ -223,7 +223,7 @@ def _with(measured: list[Any], now: Any) -> list[Any]:
 
 def _require_same(file: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What a file says about a study; refuses one that was run in another way."""
-    state: dict[str, Any] = json.loads(file.read_text())
+    state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     for name, value in asked.items():
         require(value == state[name], name, value, f"{state[name]}, as in {file}; or another --out")
     return state
@@ -231,7 +231,7 @@ def _require_same(file: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_done(folder: Path) -> bool:
     file = folder / _STATE
-    return file.is_file() and bool(json.loads(file.read_text()).get("finished"))
+    return file.is_file() and bool(json.loads(file.read_text(encoding="utf-8")).get("finished"))
 
 
 def _option(command: Sequence[str], name: str) -> Path | None:

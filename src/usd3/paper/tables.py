@@ -68,7 +68,7 @@ class Table:
         values = read_yaml(folder / "table.yaml")
         published: dict[str, dict[str, str]] = {}
         if (folder / "published.csv").is_file():
-            with open(folder / "published.csv", newline="") as file:
+            with open(folder / "published.csv", newline="", encoding="utf-8") as file:
                 for line in csv.DictReader(file):
                     published[line.pop("label")] = line
         return cls(folder.name, **values, published=published)

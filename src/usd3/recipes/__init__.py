@@ -11,7 +11,7 @@ __all__ = ["find_recipe", "list_recipes"]
 def list_recipes() -> dict[str, str]:
     """Name and first line of every packaged recipe."""
     files = sorted(Path(__file__).parent.glob("*.yaml"))
-    return {file.stem: file.read_text().partition("\n")[0].lstrip("# ") for file in files}
+    return {file.stem: file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for file in files}
 
 
 def find_recipe(name: str) -> Path:
