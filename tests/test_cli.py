@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
@@ -453,13 +454,16 @@ def test_an_unknown_command(capsys):
         ("data: [1, 2]\n", "data"),
         ("training: 5\n", "training in mine.yaml = 5"),
         ("model: {dim: 3\n", "mine.yaml"),
+        ("config: other.yaml\n", "config in mine.yaml = "),
+        ("config: {a: 1}\n", "config in mine.yaml = "),
     ],
-    ids=["unknown key", "unknown section", "wrong type", "a list", "a number", "no YAML"],
+    ids=["unknown key", "unknown section", "wrong type", "a list", "a number", "no YAML", "a file", "no file"],
 )
 def test_wrong_recipes_end_in_one_clear_line(content, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(content)
-    assert message in error_of(capsys, "train", "mine.yaml")
+    for words in (["mine.yaml"], ["--config", "mine.yaml"], ["--config=mine.yaml"]):
+        assert message in error_of(capsys, "train", *words)
 
 
 def test_bad_data_end_in_one_clear_line(capsys, tmp_path, monkeypatch):
@@ -475,6 +479,17 @@ def test_bad_data_end_in_one_clear_line(capsys, tmp_path, monkeypatch):
         np.save(tmp_path / f"{name}.npy", rows, allow_pickle=name == "objects")
         assert message in error_of(capsys, "train", "array", "--data.path", f"{name}.npy", option)
     assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("content", ["", "{}", "[" * 10**5, "text"], ids=["empty", "a mapping", "deep", "text"])
+def test_info_about_a_damaged_model_is_one_line_that_names_the_file(run, capsys, tmp_path, file, content):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(run, damaged)
+    (damaged / file).write_text(content)
+    told = error_of(capsys, "info", str(damaged))
+    assert f"{damaged / file}: expected" in told
+    assert "USD3_DEBUG" not in told
 
 
 def test_nothing_is_overwritten(run, capsys, tmp_path):

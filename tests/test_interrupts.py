@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 
+import lightning.pytorch as pl
 import pytest
 from runs import tiny_recipe
 
 from usd3 import _interrupts
 from usd3.cli import main
+from usd3.experiment import fit
 
 INTERRUPTED = """
 import os, signal, sys
@@ -106,6 +108,49 @@ def test_what_others_swallowed_is_raised_when_the_training_begins(as_program, tm
     assert main([*words, "--training.accelerator", "cpu", "--training.steps", "20"]) == 130
     assert capsys.readouterr().err == "usd3 train: interrupted (nothing was begun)\n"
     assert not (tmp_path / "run").exists()
+
+
+class Interrupted(pl.Callback):
+    """Ctrl-C in a hook of Lightning, where its logs are half open or half closed."""
+
+    def __init__(self, hook):
+        self.hook, self.ended = hook, []
+
+    def setup(self, trainer, module, stage):
+        self.interrupt("setup")
+
+    def teardown(self, trainer, module, stage):
+        self.interrupt("teardown")
+
+    def interrupt(self, hook):
+        if hook == self.hook:
+            signal.raise_signal(signal.SIGINT)
+        self.ended.append(hook)
+
+
+@pytest.mark.parametrize("hook", ["setup", "teardown"])
+def test_the_set_up_and_the_end_of_a_trainer_are_not_broken_off(hook, as_program, tmp_path):
+    recipe, interrupted = tiny_recipe(tmp_path, steps=2, validate_every=0), Interrupted(hook)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):  # as Lightning has it
+        fit(recipe, tmp_path / "run", progress=False, callbacks=[interrupted])
+    assert hook in interrupted.ended
+    assert (tmp_path / "run" / "model.safetensors").exists() is (hook == "teardown")
+    fit(recipe, tmp_path / "run", resume=hook == "teardown", progress=False)  # nothing is noted any more
+
+
+def test_a_second_time_stops_at_once(as_program, tmp_path):
+    class Twice(pl.Callback):
+        went_on = False
+
+        def on_train_batch_end(self, *_):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            self.went_on = True
+
+    twice = Twice()
+    with pytest.raises((KeyboardInterrupt, SystemExit)):  # as Lightning has it
+        fit(tiny_recipe(tmp_path, validate_every=0), tmp_path / "run", progress=False, callbacks=[twice])
+    assert not twice.went_on
 
 
 def test_who_ignores_interruptions_goes_on_ignoring_them():

@@ -170,6 +170,15 @@ def test_wrong_exports_write_nothing(run, tmp_path, monkeypatch, capsys, argumen
     assert "expected the folder of a run" in error_of(capsys, "export", str(tmp_path), "--out", "new")
 
 
+@pytest.mark.parametrize("content", ["", "[1]", "data: {path: 1}\n", "data: {path: null}\ntraining: [1]\n"])
+def test_a_damaged_recipe_is_not_exported(run, tmp_path, capsys, content):
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "recipe.yaml").write_text(content)
+    told = error_of(capsys, "export", str(tmp_path / "run"), "--out", str(tmp_path / "new"))
+    assert f"{tmp_path / 'run' / 'recipe.yaml'}: expected the recipe of a run" in told
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.filterwarnings("default:the run is not finished")
 def test_an_unfinished_run_is_exported_with_a_warning(run, tmp_path, capsys):
     shutil.copytree(run, tmp_path / "run")

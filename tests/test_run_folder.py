@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import signal
 import stat
 from dataclasses import replace
@@ -144,6 +145,26 @@ def test_a_network_that_the_checkpoint_does_not_fit_is_refused_before_anything_i
     assert contents(run) == before
 
 
+class Evil:
+    """What is done when it is unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, ("executed",)
+
+
+@pytest.mark.parametrize("content", [Evil(), {"state_dict": Evil()}, {"state_dict": 1}, {}, [1]], ids=str)
+def test_a_checkpoint_of_anything_else_is_refused_in_one_line(finished, tmp_path, monkeypatch, content):
+    """And not with torch's, which says how to have it executed."""
+    recipe, run = finished
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(run, "run")
+    (newest, *_) = find_checkpoints(Path("run/checkpoints"))
+    torch.save(content, newest)
+    with pytest.raises(ValueError, match=f"{newest}: expected a checkpoint of usd3, tensors and plain values alone$"):
+        fit(longer(recipe), "run", resume=True, progress=False)
+    assert not Path("executed").exists()
+
+
 def test_fingerprints_see_content_order_padding_and_shape():
     rows = torch.arange(24, dtype=torch.uint8).reshape(6, 4)
     pad = torch.zeros(6, 4, dtype=torch.bool)
@@ -266,6 +287,27 @@ def test_a_run_that_does_not_begin_leaves_nothing(tmp_path, monkeypatch, capsys,
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line
     assert [path.name for path in tmp_path.iterdir()] == ["data.npz"]
+
+
+@pytest.mark.parametrize("written", range(3))
+def test_a_run_that_is_killed_while_it_begins_can_go_on(tmp_path, monkeypatch, written):
+    """Whatever it has written by then: it is resumed, or begins anew, in the same folder."""
+    recipe, run = tiny_recipe(tmp_path, steps=2, validate_every=0), tmp_path / "run"
+    write, done = usd3._files.write_whole, []
+
+    def killed(path, content):
+        if len(done) == written:
+            os._exit(9)
+        done.append(write(path, content))
+
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr("usd3._run_folder.write_whole", killed)
+        fit(recipe, run, progress=False, callbacks=[At(1, lambda module: os._exit(9))])
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    fit(recipe, run, resume=(run / "recipe.yaml").exists(), progress=False)
+    assert {path.name for path in run.iterdir()} >= {"recipe.yaml", "data.json", "model.safetensors"}
 
 
 def test_a_run_that_fails_later_keeps_its_log(tmp_path):

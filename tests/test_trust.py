@@ -89,15 +89,6 @@ def test_options_in_a_recipe_are_plain_data(command, recipe, stranger, capsys):
     assert not was_imported(stranger)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_options_of_a_method_are_plain_data(stranger, capsys):
-    """Those of `compare` and `cost` come from its methods, whatever a recipe says."""
-    (stranger / "mine.yaml").write_text(yaml.safe_dump({"method": {"options": {"a": spec()}}}))
-    assert main(["train", "base.yaml", "mine.yaml"]) != 0
-    assert "method.options" in capsys.readouterr().err
-    assert not (stranger / "ran").exists()
-
-
 def test_a_section_that_is_a_word_is_not_imported(stranger, capsys):
     (stranger / "mine.yaml").write_text("evaluation: stranger.Net\n")
     assert main(["compare", "base.yaml", "mine.yaml", "--methods", "usd3"]) != 0

@@ -73,8 +73,13 @@ def full_disk(error: BaseException | None) -> str | None:
 
 
 def contents(folder: Path) -> list[Path]:
-    """What is in a folder, without the file that says who has it."""
-    return [path for path in folder.iterdir() if not (path.name.startswith(".") and path.suffix == ".lock")]
+    """What is in a folder, without the file that says who has it, and what a killed process left half-written."""
+    left = _unfinished(folder)
+    return [
+        path
+        for path in folder.iterdir()
+        if not (path.name.startswith(".") and path.suffix == ".lock") and path not in left
+    ]
 
 
 def is_free(path: Path) -> bool:
@@ -123,10 +128,14 @@ def new_folder(root: Path | str, name: str) -> Path:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what a killed process left half-written in a folder."""
-    for left in folder.glob(".*.part*"):
-        process = left.name.rsplit(".part", 1)[0].rpartition(".")[2]
-        if not (process.isdecimal() and is_alive(int(process))):
-            left.unlink(missing_ok=True)
+    for left in _unfinished(folder):
+        left.unlink(missing_ok=True)
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    """What a killed process left half-written in a folder."""
+    parts = {path: path.name.rsplit(".part", 1)[0].rpartition(".")[2] for path in folder.glob(".*.part*")}
+    return [path for path, process in parts.items() if not (process.isdecimal() and is_alive(int(process)))]
 
 
 def is_alive(process: int) -> bool:

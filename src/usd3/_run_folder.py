@@ -59,9 +59,9 @@ def read_recipe(folder: Path) -> dict[str, Any]:
 
 
 def begin(folder: Path, recipe: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-    """Write what a run is begun with: its recipe, and what is known of its data."""
-    write_whole(folder / _DATA, json.dumps(data, indent=2) + "\n")
+    """Write what a run is begun with: its recipe, with which it can be resumed, and what is known of its data."""
     write_whole(folder / _RECIPE, yaml.safe_dump(dict(recipe), sort_keys=False))
+    write_whole(folder / _DATA, json.dumps(data, indent=2) + "\n")
 
 
 def require_same_data(data: Mapping[str, Any], folder: Path, what: str) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["load_weights", "require_weights"]
+__all__ = ["load_weights", "require_weights", "weight_shapes"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 _NEWER = 1  # parameters that networks of ours have and weights of earlier versions may lack
@@ -24,7 +24,7 @@ def require_weights(file: Path, make: Callable[[], nn.Module], prefix: str = "")
 
     `prefix` is what stands before the names in the file.
     """
-    stored = _shapes(file)
+    stored = weight_shapes(file)
     try:
         with torch.device("meta"), _Undrawn(), _at_most(len(stored) + _NEWER):
             network = make()
@@ -50,7 +50,7 @@ def load_weights(network: nn.Module, file: Path) -> None:
         raise _wrong(file, error) from None
 
 
-def _shapes(file: Path) -> Shapes:
+def weight_shapes(file: Path) -> Shapes:
     """The shapes of what a file of weights has, by name."""
     try:
         with safe_open(file, "pt") as tensors:

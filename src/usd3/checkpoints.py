@@ -1,5 +1,6 @@
 """Checkpoints that are whole or not there, whatever happens while they are written."""
 
+import pickle
 import re
 import warnings
 import zipfile
@@ -46,8 +47,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Read a checkpoint of tensors and plain values."""
         require_whole(path)
-        loaded: dict[str, Any] = torch.load(path, map_location=map_location or "cpu", weights_only=True)
-        return loaded
+        return _loaded(path, map_location=map_location or "cpu")
 
 
 def require_whole(path: Path | str) -> None:
@@ -68,7 +68,7 @@ def require_whole(path: Path | str) -> None:
 
 def require_fitting(path: Path, module: nn.Module) -> None:
     """Refuse a checkpoint whose weights are not those of a module; none is read, but for its name and shape."""
-    saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
+    saved = _loaded(path, map_location="cpu", mmap=True)["state_dict"]
     had, needed = (
         {name: tuple(value.shape) for name, value in state.items() if isinstance(value, Tensor)}
         for state in (saved, module.state_dict())
@@ -77,6 +77,17 @@ def require_fitting(path: Path, module: nn.Module) -> None:
     if other is not None:
         shapes = f"{needed.get(other, 'none')} for {other}, not {had.get(other, 'none')}"
         raise ValueError(f"{path}: expected weights of the network's shapes, {shapes}; start a new run")
+
+
+def _loaded(path: Path | str, **options: Any) -> dict[str, Any]:
+    """A checkpoint of tensors and plain values; what else it may hold is not unpickled."""
+    try:
+        loaded = torch.load(path, weights_only=True, **options)
+    except (pickle.UnpicklingError, RuntimeError, ValueError, TypeError, KeyError, EOFError, AttributeError):
+        loaded = None
+    if not isinstance(loaded, dict) or not isinstance(loaded.get("state_dict"), dict):
+        raise ValueError(f"{path}: expected a checkpoint of usd3, tensors and plain values alone")
+    return loaded
 
 
 def require_finite(trainer: pl.Trainer, module: Any) -> None:

@@ -25,7 +25,7 @@ from usd3._output import show_plainly
 from usd3._plain import read_yaml, require_small
 from usd3._threads import WAIT_SETTINGS
 from usd3._version import __version__
-from usd3.recipes import find_recipe, list_recipes
+from usd3.recipes import find_recipe, list_recipes, require_sections
 
 __all__ = ["main"]
 
@@ -315,11 +315,23 @@ def _run_on_recipes(name: str, parser: ArgumentParser, words: list[str], options
 
 def _made(parser: ArgumentParser, arguments: list[str], kind: type[Any]) -> Any:
     """The options as a dataclass."""
+    for file in _files_of_options(arguments):
+        require_sections(file)
     try:
         values = parser.parse_args(_naming_files(arguments, kind))
     except (ArgumentError, ImportError) as error:
         raise ArgumentError(None, explained(str(error), parser._option_string_actions)) from None
     return _as_dataclass(kind, values)
+
+
+def _files_of_options(arguments: list[str]) -> list[Path]:
+    """The files that are named by --config."""
+    pairs = zip(["", *arguments], arguments)
+    named = [
+        word.partition("=")[2] if word.startswith("--config=") else word if before == "--config" else ""
+        for before, word in pairs
+    ]
+    return [Path(name) for name in named if os.path.isfile(name)]
 
 
 def _naming_files(arguments: list[str], kind: Any) -> list[str]:

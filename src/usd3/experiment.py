@@ -14,6 +14,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy
 
 from usd3._checks import require
+from usd3._interrupts import noted
 from usd3._processes import leads_run
 from usd3._random import seed_of
 from usd3._run_folder import begin, own_folder, read_recipe, require_same_data
@@ -122,7 +123,8 @@ def _fit(recipe: Recipe, folder: Path, resume: bool, progress: bool, callbacks: 
         warnings.filterwarnings("ignore", module="lightning.*")
         further = [*callbacks, TrainingProgress()] if progress else [*callbacks]
         trainer = _trainer(recipe.training, folder, pipeline.config, further)
-        trainer.fit(module, data, ckpt_path=start, weights_only=True)
+        with noted():
+            trainer.fit(module, data, ckpt_path=start, weights_only=True)
     if trainer.is_global_zero:
         _plot(folder)
     if trainer.global_step < recipe.training.steps and not module.clock.over:

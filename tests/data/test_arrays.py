@@ -211,6 +211,14 @@ def test_an_array_that_says_to_be_larger_than_its_file_is_refused(tmp_path, shap
         load_arrays(path)
 
 
+def test_a_header_that_breaks_off_is_refused(save):
+    """NumPy reads it as Python, in which a bracket that is not closed is an error of its own."""
+    path = save("data.npy", np.ones((50, 8), dtype=int))
+    path.write_bytes(path.read_bytes().replace(b"(50, 8)", b"(50, 8 "))
+    with pytest.raises(ValueError, match=r"expected a .npy or .npz file of plain numbers"):
+        load_arrays(path)
+
+
 def test_a_small_file_does_not_become_a_large_one(tmp_path):
     """Zeros, 300 MB in a file of a thousandth of that."""
     path = zipped(tmp_path / "x.npz", header((300, 2**20)), *[bytes(2**20)] * 300)

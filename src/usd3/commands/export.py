@@ -135,9 +135,16 @@ def _recipe(run: Path) -> dict[str, Any]:
     file = run / "recipe.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"run = {run}: expected the folder of a run, with its recipe.yaml")
-    found: dict[str, Any] = read_yaml(file)
-    path = found["data"]["path"]
-    return found | {"data": found["data"] | {"path": None if path is None else Path(path).name}}
+    found = read_yaml(file)
+    try:
+        path, steps, minutes = found["data"]["path"], found["training"]["steps"], found["training"].get("minutes")
+        known = isinstance(path, str | None) and isinstance(steps, int) and isinstance(minutes, float | int | None)
+    except (KeyError, TypeError, AttributeError):
+        known = False
+    if not known:
+        raise ValueError(f"{file}: expected the recipe of a run, with its data and its training")
+    shared: dict[str, Any] = found | {"data": found["data"] | {"path": None if path is None else Path(path).name}}
+    return shared
 
 
 def _about_data(data: DataConfig, path: str | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import inspect
+import math
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,12 @@ import torch
 
 from usd3._plain import read_json
 from usd3._version import __version__
+from usd3._weights import weight_shapes
 from usd3.baselines import METHODS, Method
 from usd3.checkpoints import find_checkpoints
 from usd3.kernels import chosen
 from usd3.models import find_model, list_models, model_summary
+from usd3.pipeline import PipelineConfig
 from usd3.recipes import find_recipe, list_recipes
 
 __all__ = ["InfoOptions", "info"]
@@ -96,12 +99,12 @@ def _folder(folder: Path) -> None:
     if not (folder / "recipe.yaml").is_file() and not config.is_file():
         raise FileNotFoundError(f"{folder}: expected the folder of a run or of a saved model")
     if config.is_file() and weights.is_file():
-        from safetensors import safe_open
-
-        with safe_open(weights, "pt") as tensors:
-            size = sum(torch.Size(tensors.get_slice(name).get_shape()).numel() for name in tensors.keys())  # noqa: SIM118
+        size = sum(math.prod(shape) for shape in weight_shapes(weights).values())
         values = read_json(config)
-        (_image_network if "kind" in values else _diffusion_model)(values, size)
+        if isinstance(values, dict) and "kind" in values:
+            _image_network(values, size, config)
+        else:
+            _diffusion_model(PipelineConfig.read(folder), size)
     if (folder / "results.json").is_file():
         print(f"results: {read_json(folder / 'results.json')}")
     if (folder / "README.md").is_file():
@@ -112,19 +115,25 @@ def _folder(folder: Path) -> None:
         print(f"recipe: {folder / 'recipe.yaml'}")
 
 
-def _diffusion_model(values: dict[str, Any], size: int) -> None:
-    diffusion, net = values["diffusion"], values["model"]["net"]
-    time = "continuous time" if diffusion["num_steps"] is None else f"{diffusion['num_steps']} discrete steps"
-    print(f"model: {net}, {size:,} numbers, after {values['steps']} training steps")
-    print(f"objects: shape {tuple(values['shape'])}, {values['num_classes']} categories")
-    print(f"diffusion: {diffusion['noise']} noise, {diffusion['schedule']} schedule, {time}")
-    print(f"method: {values.get('method', {}).get('name', 'usd3')}")
-    print(f"data: {values['data']['source']} {values['data']['path'] or ''}".rstrip())
+def _diffusion_model(config: PipelineConfig, size: int) -> None:
+    diffusion, data = config.diffusion, config.data
+    time = "continuous time" if diffusion.num_steps is None else f"{diffusion.num_steps} discrete steps"
+    print(f"model: {config.model.net}, {size:,} numbers, after {config.steps} training steps")
+    print(f"objects: shape {tuple(config.shape)}, {config.num_classes} categories")
+    print(f"diffusion: {diffusion.noise} noise, {diffusion.schedule} schedule, {time}")
+    print(f"method: {config.method.name}")
+    print(f"data: {data.source} {data.path or ''}".rstrip())
 
 
-def _image_network(values: dict[str, Any], size: int) -> None:
-    print(f"{values['kind']}: {size:,} numbers, after {values['steps']} training steps")
-    print(", ".join(f"{name} {value}" for name, value in values["model"].items()))
-    print(f"images: {' x '.join(map(str, values['size']))} from {values['images']}")
+def _image_network(values: dict[str, Any], size: int, file: Path) -> None:
+    try:
+        lines = [
+            f"{values['kind']}: {size:,} numbers, after {values['steps']} training steps",
+            ", ".join(f"{name} {value}" for name, value in values["model"].items()),
+            f"images: {' x '.join(map(str, values['size']))} from {values['images']}",
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file}: expected what usd3 wrote ({error!r})") from None
+    print(*lines, sep="\n")
     if "perceptual" in values:
         print(f"perceptual loss: {values['perceptual']}")

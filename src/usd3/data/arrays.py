@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ _MANY = 2**16  # categories; fewer are never asked about
 _SPARSE = 10  # more categories than so many times those that occur are asked about
 _ANY_SIZE = 2**28  # bytes that a file may have when unpacked, however small it is,
 _MOST_PACKED = 100  # and how many times larger it may become beyond; tokens as int64 become 30 times smaller
-_UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
+_UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, TokenError)
 
 
 def load_arrays(

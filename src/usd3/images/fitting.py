@@ -23,6 +23,7 @@ from usd3._checks import as_count, as_number, require
 from usd3._compile import compiled
 from usd3._fields import require_fields
 from usd3._files import write_whole
+from usd3._interrupts import noted
 from usd3._processes import rank_and_world
 from usd3._random import seed_draws, seed_of
 from usd3._run_folder import begin, own_folder, read_recipe, require_same_data
@@ -297,7 +298,8 @@ def _fit(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning.*")
         trainer = _trainer(config, folder, [TrainingProgress()] if progress else [])
-        trainer.fit(module, ckpt_path=start, weights_only=True)
+        with noted():
+            trainer.fit(module, ckpt_path=start, weights_only=True)
     if trainer.global_step < config.steps and not module.clock.over:
         raise KeyboardInterrupt(f"stopped at step {trainer.global_step}")
     if start is not None and trainer.global_step == done:

@@ -5,7 +5,7 @@ from pathlib import Path
 from usd3._messages import near
 from usd3._plain import read_yaml
 
-__all__ = ["find_recipe", "list_recipes"]
+__all__ = ["find_recipe", "list_recipes", "require_sections"]
 
 
 def list_recipes() -> dict[str, str]:
@@ -20,15 +20,15 @@ def find_recipe(name: str) -> Path:
 
     own, packaged = Path(name), Path(__file__).parent / f"{name}.yaml"
     if own.suffix in (".yaml", ".yml") and own.is_file():
-        _require_sections(own)
+        require_sections(own)
         return own
     known = packaged.is_file() and packaged.parent == Path(__file__).parent
     require(known, "recipe", name, f"a YAML file, or one of: {', '.join(list_recipes())}{near(name, list_recipes())}")
     return packaged
 
 
-def _require_sections(path: Path) -> None:
-    """A recipe is a mapping whose values are mappings or plain values."""
+def require_sections(path: Path) -> None:
+    """A recipe is a mapping whose values are mappings or plain values; the parser would not read another it names."""
     from usd3._checks import require
 
     content = read_yaml(path)
@@ -36,3 +36,5 @@ def _require_sections(path: Path) -> None:
     for name in ("data", "diffusion", "method", "model", "training"):
         section = content.get(name, {})
         require(isinstance(section, dict), f"{name} in {path}", section, "options with a name and a value each")
+    alone = "no such option, as further files are named on the command line"
+    require("config" not in content, f"config in {path}", content.get("config"), alone)
