@@ -1,6 +1,6 @@
 """Attack the program, and count what it did not stand.
 
-    python benchmarks/attack.py                 # everything; about ten minutes on two cores
+    python benchmarks/attack.py                 # everything; about eight minutes on two cores
     python benchmarks/attack.py --quick         # a little of each, half a minute
     python benchmarks/attack.py --show          # also show each failure
 
