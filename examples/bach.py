@@ -27,7 +27,7 @@ def main() -> int:
     continued, filled = str(run / "continued"), str(run / "filled")
     commands = [
         ["sample", "bach", "--num", "4", "--steps", str(options.steps), "--out", str(tunes)],
-        ["train", "bach-small", "absorbing", "--run", str(run), *extra],
+        ["train", "bach-small", "absorbing", "--training.steps", "1500", "--run", str(run), *extra],
         ["sample", str(run), *prompt, "--num", "4", "--prefix", "32", "--animate", "true", "--out", continued],
         ["sample", str(run), *prompt, "--num", "1", "--fill", "48:80", "--out", filled],
         ["evaluate", str(run), "--steps", str(options.steps), "--limit", str(options.limit)],
