@@ -152,7 +152,11 @@ class Evil:
         return os.mkdir, ("executed",)
 
 
-@pytest.mark.parametrize("content", [Evil(), {"state_dict": Evil()}, {"state_dict": 1}, {}, [1]], ids=str)
+@pytest.mark.parametrize(
+    "content",
+    [Evil(), {"state_dict": Evil()}, {"state_dict": 1}, {}, [1]],
+    ids=["a pickle", "a pickle among weights", "a number among weights", "nothing", "a list"],
+)
 def test_a_checkpoint_of_anything_else_is_refused_in_one_line(finished, tmp_path, monkeypatch, content):
     """And not with torch's, which says how to have it executed."""
     recipe, run = finished
