@@ -25,6 +25,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-fail-under=95

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Attack, print the table and write it; returns how many cases failed, at most 100."""
     given = _options(arguments)
     torch.set_num_threads(1)
-    for module in ("cli", *(f"commands.{command}" for command in _USED)):  # before the forks, as it takes seconds
+    for module in (f"cli.{name}" for name in ("main", *_USED)):  # before the forks, as it takes seconds
         importlib.import_module(f"usd3.{module}")
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="usd3-attack-") as place:

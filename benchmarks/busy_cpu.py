@@ -3,12 +3,11 @@
     python benchmarks/busy_cpu.py
 
 The same 30 training steps and 20 sampling steps, each in a process of its own, beside 0, 1, ... processes that compute
-without end. "command line" waits as `usd3` does, "Python" as `usd3.experiment.fit` and `Pipeline.sample` do, "spinning"
-as torch does by itself, which is what a loop of your own does without OMP_WAIT_POLICY=PASSIVE. The three take turns, so
-that what else the machine does hits all of them; the clock runs inside the process, without imports. Besides the time
-by the clock there is that of all threads on the processor, which other work on the machine hardly changes. The aim:
-Python takes at most 1.5 times the command line.
-"""
+without end. "command line" waits as `usd3` does, "Python" as `usd3.training.run.fit` and `Pipeline.sample` do,
+"spinning" as torch does by itself, which is what a loop of your own does without OMP_WAIT_POLICY=PASSIVE. The three
+take turns, so that what else the machine does hits all of them; the clock runs inside the process, without imports.
+Besides the time by the clock there is that of all threads on the processor, which other work on the machine hardly
+changes. The aim: Python takes at most 1.5 times the command line."""
 
 import argparse
 import csv
@@ -24,8 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from usd3._threads import WAIT_SETTINGS
-from usd3.cli import main as command_line  # neither imports torch, which reads how to wait then
+from usd3._internal.threads import WAIT_SETTINGS
+from usd3.cli.main import main as command_line  # neither imports torch, which reads how to wait then
 
 WAYS = ("command line", "Python", "spinning")
 SPINS = "300000"  # what libgomp takes by itself
@@ -104,8 +103,10 @@ def _seconds(as_command: bool) -> dict[str, list[float]]:
     import numpy as np
 
     import usd3
-    from usd3.config import DataConfig, ModelConfig, Recipe, TrainingConfig
-    from usd3.experiment import fit
+    from usd3.kinds.options import DataConfig
+    from usd3.nets.options import ModelConfig
+    from usd3.training.options import Recipe, TrainingConfig
+    from usd3.training.run import fit
 
     def timed(work: Callable[[], Any]) -> list[float]:
         began = time.perf_counter(), time.process_time()

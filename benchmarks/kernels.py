@@ -17,12 +17,12 @@ import torch
 import triton
 
 import usd3
-from usd3._checks import Checks
+from usd3._internal.checks import Checks
 from usd3.bench.floor import copy_bandwidth
 from usd3.bench.machine import machine
-from usd3.kernels import coefficients_of, triton_draw, triton_loss
-from usd3.kernels.problem import Leap, Problem
-from usd3.mixture import Jumps
+from usd3.core.fused import coefficients_of, leap_of, problem_of
+from usd3.core.mixture import Jumps
+from usd3.kernels import triton_draw, triton_loss
 
 SIZES = ((64, 256, 129), (256, 64, 512), (32, 256, 8192), (8, 512, 50257))
 
@@ -66,9 +66,9 @@ def calls(B: int, D: int, K: int) -> dict[str, Callable[[], Any]]:
     logits = torch.randn(B * D, K, device="cuda")
     gradient, weights = torch.empty_like(logits), torch.full((3, B), 1 / B, dtype=torch.float64, device="cuda")
     level, rate = d._numbers(time, None, x_t)
-    problem = Problem.of(d.noise, coefficients_of(level, rate), False, x_t, x_0)
+    problem = problem_of(d.noise, coefficients_of(level, rate), False, x_t, x_0)
     step, u = d.step(time, 0.9 * time, x_t), torch.rand(2, B * D, dtype=torch.float64, device="cuda")
-    leap = Leap.of(d.noise, level, Jumps(step.clean, step.noise), x_t, None)
+    leap = leap_of(d.noise, level, Jumps(step.clean, step.noise), x_t, None)
     return {
         "loss": lambda: triton_loss.loss_rows(logits, problem, weights, False, gradient),
         "draw": lambda: triton_draw.draw_rows(logits, leap, u),

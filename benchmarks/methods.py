@@ -18,11 +18,12 @@ import yaml  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn import functional as F
 
-from usd3.baselines import METHODS, Method
 from usd3.bench import Size
 from usd3.bench.machine import machine
 from usd3.bench.timing import Budget, Call, Measured, measure_all
-from usd3.config import DiffusionConfig, MethodConfig
+from usd3.core.options import DiffusionConfig
+from usd3.methods import METHODS, Method
+from usd3.methods.options import MethodConfig
 from usd3.recipes import find_recipe
 
 VARIANTS = {"tauldr, two passes": ("tauldr", {"passes": "two_pass"}), "d3pm, joint": ("d3pm", {"posterior": "joint"})}

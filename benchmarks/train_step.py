@@ -3,8 +3,8 @@
     python benchmarks/train_step.py --csv benchmarks/results/train_step.csv
 
 Batch 64 x 256, 129 categories, the paper's small and large networks and ours of the same sizes. The clock runs over
-`--steps` steps after a warm-up, in one process. Modes that end in "loop" are a real run, `usd3.experiment.fit`, so that
-they show what its loop costs; the others repeat the same step by themselves. `floor_ms` is the time of the matrix
+`--steps` steps after a warm-up, in one process. Modes that end in "loop" are a real run, `usd3.training.run.fit`, so
+that they show what its loop costs; the others repeat the same step by themselves. `floor_ms` is the time of the matrix
 products and the attention of a step, forward and backward, at the rate of a large bf16 product on the same
 device. Rows of one run compare, rows of different machines do not.
 """
@@ -25,13 +25,16 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import usd3
-from usd3._compile import compiled
-from usd3._random import seed_draws
+from usd3._internal.compile import compiled
+from usd3._internal.random import seed_draws
 from usd3.bench.clock import BlockClock, LoopClock, settled_now
-from usd3.callbacks import Ema
-from usd3.config import DataConfig, DiffusionConfig, ModelConfig, Recipe, TrainingConfig
-from usd3.experiment import fit
-from usd3.step import WholeStep
+from usd3.core.options import DiffusionConfig
+from usd3.kinds.options import DataConfig
+from usd3.nets.options import ModelConfig
+from usd3.training.callbacks import Ema
+from usd3.training.options import Recipe, TrainingConfig
+from usd3.training.run import fit
+from usd3.training.step import WholeStep
 
 NETS = {
     "film small": ModelConfig("film", dim=128, depth=6, heads=8, mlp=1024, dropout=0.1),

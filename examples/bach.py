@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from usd3._files import new_folder
-from usd3.cli import main as usd3
+from usd3._internal.files import new_folder
+from usd3.cli.main import main as usd3
 
 
 def main() -> int:

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from usd3._files import new_folder
-from usd3.cli import main as usd3
+from usd3._internal.files import new_folder
+from usd3.cli.main import main as usd3
 
 SIDE = 16
 COLOURS = np.array([[214, 64, 69], [46, 134, 193], [244, 208, 63]])

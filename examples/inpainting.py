@@ -9,9 +9,9 @@ import argparse
 from pathlib import Path
 
 import usd3
-from usd3.conditioning import box_given
-from usd3.data import read_image
-from usd3.images.opening import image_size, open_vqgan, side_of
+from usd3.core.given import box_given
+from usd3.kinds.image.files import read_image
+from usd3.kinds.image.opening import image_size, open_vqgan, side_of
 from usd3.pictures import inpainting_grid, with_hole
 
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import symusic
 
-from usd3._files import written_whole
-from usd3.data.dataset import REST
+from usd3._internal.files import written_whole
+from usd3.kinds.dataset import REST
 
 LENGTH, HEAD, BAR = 256, 32, 16
 

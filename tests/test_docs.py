@@ -6,18 +6,18 @@ import runpy
 import shlex
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from runs import tiny_recipe
 
 import usd3
-from usd3 import belief, cli, diffusion, mixture, noise, objectives, process, samplers, schedules, two_pass
-from usd3.baselines import METHODS
-from usd3.experiment import pipeline_for
+from support.places import ROOT
+from support.runs import tiny_recipe
+from usd3.cli import main as cli
+from usd3.core import belief, diffusion, mixture, noise, objectives, process, samplers, schedules, two_pass
+from usd3.methods import METHODS
+from usd3.training.run import pipeline_for
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 TRAINING = (ROOT / "docs" / "training.md").read_text()
 COMPARING = (ROOT / "docs" / "compare.md").read_text()

@@ -6,14 +6,14 @@ import subprocess
 import sys
 import tarfile
 from importlib.metadata import requires
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-ROOT = Path(__file__).parents[1]
+from support.places import ROOT
+
 PINNED = {
     canonicalize_name(name): Version(version)
     for name, version in re.findall(r"^([\w.-]+)==([\w.]+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
@@ -66,4 +66,6 @@ def test_the_source_distribution_can_be_installed_and_tested(tmp_path):
     }
     ours = {name for name in ours if "__pycache__" not in name}
     assert ours | {"constraints.txt", "Makefile", "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml"} <= inside
-    assert {f"src/usd3/models/bach/{name}" for name in ("config.json", "model.safetensors", "README.md")} <= inside
+    assert {
+        f"src/usd3/pipeline/models/bach/{name}" for name in ("config.json", "model.safetensors", "README.md")
+    } <= inside

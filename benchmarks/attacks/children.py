@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from usd3.__main__ import main as usd3_main
-from usd3._interrupts import end_at_once
+from usd3._internal.interrupts import end_at_once
 
 __all__ = ["Child", "Ended", "Program", "complaint", "contents", "run_usd3", "usd3_main"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from attacks.cases import Case
 from attacks.children import Child, Ended, complaint, run_usd3
 from attacks.material import Material, train_words
-from usd3.checkpoints import find_checkpoints, require_whole
-from usd3.pipeline import Pipeline
+from usd3.pipeline.pipeline import Pipeline
+from usd3.training.checkpoints import find_checkpoints, require_whole
 
 __all__ = ["cases", "planted"]
 

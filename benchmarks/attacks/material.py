@@ -7,7 +7,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from attacks.children import run_usd3
-from usd3.data import write_midi
+from usd3.kinds.melody.midi import write_midi
 
 __all__ = ["STEPS", "Material", "train_words"]
 

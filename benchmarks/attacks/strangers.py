@@ -32,7 +32,7 @@ from pathlib import Path
 import usd3
 Path({_MARK!r}).touch()
 class Net(usd3.nets.Transformer): pass
-class Method(usd3.baselines.USD3): pass
+class Method(usd3.methods.USD3): pass
 """
 _SAMPLE = ["--num", "2", "--steps", "2", "--out", "new.npz"]
 _MEASURE = ["--limit", "4", "--runs", "1", "--bound_samples", "1", "--steps", "2", "--out", "new.json"]

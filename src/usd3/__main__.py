@@ -2,8 +2,8 @@
 
 import sys
 
-from usd3._children import end_with_parent
-from usd3._interrupts import end_at_once
+from usd3._internal.children import end_with_parent
+from usd3._internal.interrupts import end_at_once
 
 __all__ = ["main"]
 
@@ -11,7 +11,7 @@ __all__ = ["main"]
 def main() -> int:
     """Run the command line; its import takes a moment, in which Ctrl-C works too."""
     end_at_once()
-    from usd3.cli import main
+    from usd3.cli.main import main
 
     return main()
 

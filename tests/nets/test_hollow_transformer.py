@@ -1,7 +1,5 @@
 """No output sees its own element, every output sees all others: by derivatives, for every kind of conditioning."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -9,14 +7,14 @@ import yaml
 from torch import nn
 
 import usd3
-from usd3.baselines import SDDM
-from usd3.config import DiffusionConfig, ModelConfig
+from support.places import ROOT
+from support.small_nets import SIZES, K, L, T, X, small
+from usd3.core.options import DiffusionConfig
+from usd3.methods import SDDM
 from usd3.nets import HollowTransformer, MaskedTransformer
+from usd3.nets.options import ModelConfig
 from usd3.recipes import find_recipe
 
-K, L = 7, 6
-SIZES = {"num_classes": K, "length": L, "dim": 16, "depth": 2, "heads": 2, "mlp": 24}
-X, T = torch.randint(K, (3, L), generator=torch.Generator().manual_seed(1)), torch.tensor([0.1, 0.5, 0.9])
 MASKS = {
     "none": {},
     "prefix": {"given": "110000"},
@@ -28,15 +26,6 @@ MASKS = {
     "prefix, padded": {"given": "110000", "pad": "000001"},
     "scattered, padded": {"given": "100100", "pad": "010001"},
 }
-
-
-def small(kind=HollowTransformer, **arguments):
-    """A small network whose weights are all at work."""
-    torch.manual_seed(0)
-    net = kind(**SIZES | arguments)
-    for p in net.parameters():
-        torch.nn.init.normal_(p, std=0.3)
-    return net.double().eval()
 
 
 def masks(name):
@@ -195,7 +184,7 @@ def test_every_weight_learns(arguments):
     assert all(p.grad is not None and p.grad.any() for p in net.parameters())
 
 
-PAPER = Path(__file__).parents[2] / "paper"
+PAPER = ROOT / "paper"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from test_hollow_transformer import SIZES, K, L, T, X, small
 
+from support.small_nets import SIZES, K, L, T, X, small
 from usd3.nets import MaskedTransformer
 
 

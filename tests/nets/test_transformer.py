@@ -2,8 +2,8 @@ import pytest
 import torch
 
 import usd3
-from usd3.config import ModelConfig
 from usd3.nets import FilmTransformer, Hollow, Transformer, transformer
+from usd3.nets.options import ModelConfig
 
 
 def small(**arguments) -> Transformer:

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from pixels import GIVEN_MASK, TUNE, has, is_colour, pixels
 
+from support.pixels import GIVEN_MASK, TUNE, has, is_colour, pixels
 from usd3.pictures import animate_denoising
 from usd3.pictures._common import GENERATED, GIVEN, INK, UNKNOWN
 from usd3.pictures.animation import HEADER, MARGIN

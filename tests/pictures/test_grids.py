@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from pixels import has, pixels
 
+from support.pixels import has, pixels
 from usd3.pictures import token_grid, token_maps
 from usd3.pictures._common import INK, LINE, UNKNOWN
 from usd3.pictures.grids import category_colours

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from pixels import GIVEN_MASK, TUNE, has, pixels
 
+from support.pixels import GIVEN_MASK, TUNE, has, pixels
 from usd3.pictures import piano_roll
 from usd3.pictures._common import GENERATED, GIVEN
 from usd3.pictures.rolls import pitch_range

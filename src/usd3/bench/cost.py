@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from usd3._checks import as_count
-from usd3._model import ignores_time
+from usd3._internal.checks import as_count
+from usd3._internal.graphs import SETTLED as SETTLED_DRAWS
+from usd3._internal.progress import counted
 from usd3.bench.clock import BlockClock, LoopClock
-from usd3.config import DataConfig, Recipe
-from usd3.data import Dataset
-from usd3.experiment import fit, pipeline_for
-from usd3.graphs import SETTLED as SETTLED_DRAWS
+from usd3.core.model import ignores_time
+from usd3.core.samplers import Corrector, Step
+from usd3.kinds.dataset import Dataset
+from usd3.kinds.options import DataConfig
 from usd3.metrics.summary import Summary
-from usd3.pipeline import Pipeline
-from usd3.progress import counted
-from usd3.samplers import Corrector, Step
-from usd3.step import SETTLED
+from usd3.pipeline.pipeline import Pipeline
+from usd3.training.options import Recipe
+from usd3.training.run import fit, pipeline_for
+from usd3.training.step import SETTLED
 
 __all__ = ["COLUMNS", "Cost", "CostSettings", "measure_cost", "random_tokens", "require_measurable"]
 

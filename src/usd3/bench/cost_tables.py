@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from usd3._tables import aligned, escaped, short, tabular
+from usd3._internal.tables import aligned, escaped, short, tabular
 from usd3.bench.cost import COLUMNS
 from usd3.metrics.summary import Summary
 

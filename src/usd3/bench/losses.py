@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from usd3._compile import compiled as compile_function
+from usd3._internal.compile import compiled as compile_function
 from usd3.bench.other import Other
 from usd3.bench.problem import DTYPES, Inputs, Problem
 from usd3.bench.timing import Call
-from usd3.diffusion import Diffusion
+from usd3.core.diffusion import Diffusion
 from usd3.kernels import Projection
 
 __all__ = ["CROSS_ENTROPY", "compiled", "cross_entropy", "loss_calls", "projection_calls"]

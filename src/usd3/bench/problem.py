@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from usd3._checks import as_count, require
-from usd3._random import seed_of
-from usd3.diffusion import Diffusion
-from usd3.noise import Absorbing, Marginal, Noise, Uniform
-from usd3.objectives import NAMED
-from usd3.schedules import Cosine, Schedule
+from usd3._internal.checks import as_count, require
+from usd3._internal.random import seed_of
+from usd3.core.diffusion import Diffusion
+from usd3.core.noise import Absorbing, Marginal, Noise, Uniform
+from usd3.core.objectives import NAMED
+from usd3.core.schedules import Cosine, Schedule
 
 __all__ = ["DTYPES", "NOISES", "TIMES", "Inputs", "Problem", "Size"]
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from usd3._internal.progress import progress
 from usd3.bench.problem import Problem, Size
 from usd3.bench.scaling import fit_slopes
 from usd3.bench.tables import Bench, Row, as_table, write_csv
-from usd3.progress import progress
 
 __all__ = ["Job", "run", "run_scaling", "show", "show_machine"]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from usd3._checks import require
+from usd3._internal.checks import require
 from usd3.bench.problem import Problem
 from usd3.bench.tables import Row
 

@@ -10,7 +10,7 @@ from usd3.bench.losses import compiled, cross_entropy
 from usd3.bench.other import Other
 from usd3.bench.problem import Inputs, Problem
 from usd3.bench.timing import Call
-from usd3.diffusion import Diffusion
+from usd3.core.diffusion import Diffusion
 
 __all__ = ["step_calls"]
 

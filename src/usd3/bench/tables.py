@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from rich.table import Table
 
-from usd3._files import write_whole
+from usd3._internal.files import write_whole
 from usd3.bench.floor import copy_bandwidth, floor_ms
 from usd3.bench.losses import CROSS_ENTROPY, loss_calls, projection_calls
 from usd3.bench.machine import machine

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from usd3._checks import as_count, as_number
+from usd3._internal.checks import as_count, as_number
 
 __all__ = ["Budget", "Call", "Measured", "measure", "measure_all", "one_line"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from usd3._checks import require
+from usd3._internal.checks import require
 
 __all__ = ["IMPLEMENTATIONS", "chosen", "run_rows", "triton_runs_on"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from usd3._checks import require
+from usd3._internal.checks import require
 
 __all__ = ["Projection"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from usd3._checks import require, require_type
+from usd3._internal.checks import require, require_type
 
 __all__ = ["Bools", "Floats", "Ints", "as_array", "as_pad", "as_sequences", "require_categories"]
 

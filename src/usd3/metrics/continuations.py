@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from usd3._checks import as_count, require
+from usd3._internal.checks import as_count, require
 from usd3.metrics._arrays import Floats, Ints, as_array, as_pad, as_sequences
 from usd3.metrics.edits import pair_edits
 from usd3.metrics.ngrams import NgramCounts, count_ngrams

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from usd3._checks import require
+from usd3._internal.checks import require
 from usd3.metrics._arrays import Floats, as_pad, as_sequences, require_categories
 
 __all__ = ["edit_diversity", "pair_edits"]

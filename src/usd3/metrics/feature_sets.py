@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from usd3._checks import as_count, require, require_type
+from usd3._internal.checks import as_count, require, require_type
 
 __all__ = ["Gaussian", "Manifold", "as_rows", "frechet_distance", "label_score", "nearest", "precision_recall"]
 

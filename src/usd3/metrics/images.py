@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from usd3._checks import as_count, require, require_type
-from usd3.data.images import as_floats
+from usd3._internal.checks import as_count, require, require_type
+from usd3._internal.pixels import as_floats
+from usd3._internal.progress import progress
 from usd3.metrics.feature_sets import (
     Gaussian,
     Manifold,
@@ -24,7 +25,6 @@ from usd3.metrics.feature_sets import (
     precision_recall,
 )
 from usd3.metrics.inception import load_inception
-from usd3.progress import progress
 
 __all__ = [
     "ImageMetrics",

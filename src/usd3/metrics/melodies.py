@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from usd3._checks import as_count
+from usd3._internal.checks import as_count
 from usd3.metrics._arrays import Bools, Ints, as_array, as_pad, as_sequences
 from usd3.metrics.summary import Summary, summarise
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from usd3._checks import as_count, require
+from usd3._internal.checks import as_count, require
 from usd3.metrics._arrays import Bools, Floats, Ints, as_pad, as_sequences, require_categories
 
 __all__ = ["NgramCounts", "count_ngrams", "ngram_hellinger", "ngram_outliers"]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from usd3._checks import as_count, require
+from usd3._internal.checks import as_count, require
 from usd3.metrics._arrays import Floats, Ints, as_sequences
 
 __all__ = ["Ratio", "distances_to_matches", "matching_rows", "train_to_test_ratio"]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from usd3._checks import require
+from usd3._internal.checks import require
 from usd3.metrics._arrays import Floats
 
 __all__ = ["COLUMNS", "RATIOS", "STRUCTURE", "Summary", "format_cell", "format_table", "summarise"]

@@ -1,6 +1,6 @@
 """Checks that the networks share."""
 
-from usd3._checks import as_count, require
+from usd3._internal.checks import as_count, require
 
 __all__ = ["require_sizes"]
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from usd3._model import ignores_time
-from usd3.converters import full_from_hollow, hollow_shift
+from usd3.core.converters import full_from_hollow, hollow_shift
+from usd3.core.model import ignores_time
+from usd3.core.process import Process
 from usd3.kernels import Projection
-from usd3.process import Process
 
 __all__ = ["Hollow"]
 

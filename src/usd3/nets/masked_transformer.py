@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from usd3._checks import as_count, require
+from usd3._internal.checks import as_count, require
 from usd3.nets._prenorm import Encoder, Readout
 from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from usd3._checks import as_count, require
+from usd3._internal.checks import as_count, require
 from usd3.kernels import Projection
 from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from usd3._checks import require
-from usd3._files import contents, write_whole
-from usd3._locks import locked
-from usd3._plain import read_yaml
+from usd3._internal.checks import require
+from usd3._internal.files import contents, write_whole
+from usd3._internal.locks import locked
+from usd3._internal.plain import read_yaml
 from usd3.bench.machine import machine
-from usd3.commands.jobs import call
+from usd3.cli.jobs import call
 
 __all__ = ["Settings", "Study", "done_in", "measured_on", "shown"]
 

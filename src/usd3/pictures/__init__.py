@@ -1,15 +1,13 @@
-"""Pictures of sequences and images: piano rolls, grids, animations of the denoising, the loss, and comparisons.
+"""Pictures of sequences and images: piano rolls, grids, animations of the denoising.
 
 Given elements and generated ones have different colours, which colour-blind people can tell apart too. Every file
 appears whole or not at all.
 """
 
 from usd3.pictures.animation import animate_denoising
-from usd3.pictures.comparison import metrics_plot, training_plot
 from usd3.pictures.grids import token_grid, token_maps
 from usd3.pictures.image_animation import animate_images
 from usd3.pictures.images import image_grid, image_rows, inpainting_grid, neighbour_grid, reconstruction_grid, with_hole
-from usd3.pictures.losses import loss_plot
 from usd3.pictures.rolls import piano_roll
 
 __all__ = [
@@ -18,13 +16,10 @@ __all__ = [
     "image_grid",
     "image_rows",
     "inpainting_grid",
-    "loss_plot",
-    "metrics_plot",
     "neighbour_grid",
     "piano_roll",
     "reconstruction_grid",
     "token_grid",
     "token_maps",
-    "training_plot",
     "with_hole",
 ]

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from usd3._checks import require, require_type
-from usd3._files import written_whole
+from usd3._internal.checks import require, require_type
+from usd3._internal.files import written_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

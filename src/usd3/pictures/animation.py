@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from usd3._checks import as_count, as_number, require
-from usd3._files import written_whole
+from usd3._internal.checks import as_count, as_number, require
+from usd3._internal.files import written_whole
 from usd3.pictures._common import (
     GENERATED,
     GIVEN,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from usd3._checks import as_count, require
+from usd3._internal.checks import as_count, require
 from usd3.pictures._common import (
     INK,
     LINE,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from usd3._checks import as_number, require
+from usd3._internal.checks import as_number, require
 from usd3.pictures._common import INK, LINE, UNKNOWN, Pixels, rgb
 from usd3.pictures.animation import BAR, save_gif
 from usd3.pictures.images import MARGIN, as_images, default_columns, fitting_scale, laid_out, sheet

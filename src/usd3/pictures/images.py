@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from usd3._checks import as_count, require
-from usd3._files import written_whole
+from usd3._internal.checks import as_count, require
+from usd3._internal.files import written_whole
 from usd3.pictures._common import SOFT_INK, UNKNOWN, Pixels, as_array, rgb
 
 __all__ = [

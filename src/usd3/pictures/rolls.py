@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from usd3._checks import as_count
+from usd3._internal.checks import as_count
 from usd3.pictures._common import (
     GENERATED,
     GIVEN,

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from usd3._messages import near
-from usd3._plain import read_yaml
+from usd3._internal.messages import near
+from usd3._internal.plain import read_yaml
 
 __all__ = ["find_recipe", "list_recipes", "require_sections"]
 
@@ -16,7 +16,7 @@ def list_recipes() -> dict[str, str]:
 
 def find_recipe(name: str) -> Path:
     """The file of a packaged recipe, or a YAML file of your own."""
-    from usd3._checks import require  # it brings torch, for which the command line is not ready at its start
+    from usd3._internal.checks import require  # it brings torch, for which the command line is not ready at its start
 
     own, packaged = Path(name), Path(__file__).parent / f"{name}.yaml"
     if own.suffix in (".yaml", ".yml") and own.is_file():
@@ -29,7 +29,7 @@ def find_recipe(name: str) -> Path:
 
 def require_sections(path: Path) -> None:
     """A recipe is a mapping whose values are mappings or plain values; the parser would not read another it names."""
-    from usd3._checks import require
+    from usd3._internal.checks import require
 
     content = read_yaml(path)
     require(isinstance(content, dict), "recipe", path, "sections such as `model:` with options below them")

@@ -1,0 +1,106 @@
+"""The methods that a command takes side by side: what the words of its option `methods` mean."""
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from usd3._internal.checks import require
+from usd3._internal.messages import near
+from usd3.methods import METHODS
+from usd3.pipeline.packaged import find_model
+from usd3.recipes import list_recipes
+from usd3.training.options import Recipe
+
+__all__ = ["Entry", "about_method", "method_words", "plain", "read_entry", "require_names", "require_same_recipe"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method: a recipe to train, or the folder of a trained model.
+
+    `data_path` is where the data are, for a model that does not know it. `repeats` is the label of the method of which
+    this is another training.
+    """
+
+    label: str
+    source: str
+    recipe: Recipe | None
+    trained: Path | None = None
+    data_path: str | None = None
+    repeats: str | None = None
+
+    @property
+    def method(self) -> str:
+        """The label that all trainings of a method share."""
+        return self.label if self.repeats is None else self.repeats
+
+    def folder(self, out: Path) -> Path:
+        """Where its model is."""
+        return out / self.label if self.trained is None else self.trained
+
+
+def method_words(words: str | None) -> list[str]:
+    """The words; all methods that have a recipe of their name."""
+    chosen = [name for name in METHODS if name in list_recipes()] if words is None else shlex.split(words)
+    require(bool(chosen), "methods", words, "recipes joined by +, or folders of trained models")
+    return chosen
+
+
+def read_entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], Recipe]) -> Entry:
+    """What a word means; `read` makes options of the names of recipes, those of `base` first."""
+    name, colon, source = word.partition(":")
+    name, source = (name, source) if colon and not Path(word).exists() else ("", word)
+    trained = Path(os.path.abspath(source if source in list_recipes() else find_model(source)))
+    if (trained / "config.json").is_file():
+        return Entry(name or trained.name, source, None, trained)
+    parts = [source] if Path(source).is_file() else source.split("+")
+    expected = "words with spaces between them, each a recipe, recipes joined by +, or the folder of a trained model"
+    recipes = list_recipes()
+    unknown = [part for part in parts if part not in recipes and not Path(part).is_file()]
+    hints = "".join(near(part, recipes) for part in unknown)
+    require(not unknown, "methods", source, f"{expected}; recipes are YAML files or {', '.join(recipes)}{hints}")
+    with about_method(name or source):
+        recipe = read([*base, *parts]).recipe
+    if recipe.data.path is not None:
+        recipe.data.path = os.path.abspath(recipe.data.path)
+    return Entry(name or "+".join(Path(part).stem for part in parts), source, recipe)
+
+
+def require_names(entries: Sequence[Entry]) -> None:
+    """Refuse labels that are no names of files, or that two entries share."""
+    labels = [entry.label for entry in entries]
+    for label in labels:
+        fits = re.fullmatch(r"\w[\w+*-]*", label) is not None
+        require(fits, "methods", label, "a name that begins with a letter or digit, with + * - _ besides")
+        require(labels.count(label) == 1, "methods", label, "names that differ, as in a:usd3 b:usd3")
+
+
+@contextmanager
+def about_method(label: str) -> Iterator[None]:
+    """Say of which method an error speaks."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{label}: {error}") from error
+
+
+def plain(recipe: Recipe) -> Any:
+    """As a recipe is read from its file."""
+    return yaml.safe_load(yaml.safe_dump(asdict(recipe), sort_keys=False))
+
+
+def require_same_recipe(label: str, recipe: Recipe, before: Mapping[str, Any], file: Path) -> None:
+    """Refuse a recipe that differs from the one that a file had before."""
+    now, default = plain(recipe), plain(Recipe())
+    require(now.pop("seed") == before["seed"], f"seed of {label}", recipe.seed, f"that of {file}")
+    for part, values in now.items():
+        for name, value in values.items():
+            kept = before.get(part, {}).get(name, default[part][name])
+            require(value == kept, f"{part}.{name} of {label}", value, f"{kept}, as in {file}; or another --out")

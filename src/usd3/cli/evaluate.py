@@ -1,0 +1,198 @@
+"""usd3 evaluate: measure a trained model on held-out data."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from usd3._internal.checks import require
+from usd3._internal.files import write_whole, written_whole
+from usd3._internal.processes import is_main
+from usd3._internal.progress import counted
+from usd3._version import __version__
+from usd3.cli.prompts import data_at, naming_data_path
+from usd3.cli.sample import CorrectorOptions
+from usd3.evaluation.evaluate import Continuations, Draws, EvaluationSettings, Task
+from usd3.evaluation.images import FreeImages, require_image_settings
+from usd3.kinds.arrays import read_arrays
+from usd3.kinds.options import DataConfig
+from usd3.pipeline.packaged import results_folder
+from usd3.pipeline.pipeline import Pipeline
+
+__all__ = ["EvaluateOptions", "Subject", "as_json", "require_free", "run_evaluation"]
+
+
+@dataclass
+class EvaluateOptions(EvaluationSettings):
+    """Measure a trained model on held-out data: n-grams, diversity, likelihood.
+
+    Where prefixes of held-out objects occur in the training data, also how much of these is repeated; see --ratios. A
+    model of image tokens draws images, which are compared with the training images: see the options --images.
+
+    Args:
+        model: folder of a run or of a saved model, or the name of a packaged one.
+        samples: an .npz with "tokens" (R, N, ...) to measure instead of new samples, or of one run (N, ...), as
+            `usd3 sample` writes them; with --ratios also with "ratio_tokens", and for --from_nothing with
+            "free_tokens", as --save_samples writes them.
+        save_samples: write the samples here, an .npz; null: do not keep them.
+        data_path: where the data are, if not where they were in training.
+        test_key: the held-out array of an .npz, if not that of training.
+        corrector: MCMC corrector.
+        sweep: measure with several correctors, each a word NUM_STEPS,STEP_SIZE,LAST, or 0 for none, as in
+            "0 2,0.001,10 2,0.001,20"; "paper" for the nine of the paper; null: with the one of --corrector.
+        out: a .json file for the results, of --sweep a folder; null: a new one in the folder of the model, of
+            a packaged or exported one below runs/models.
+        device: "cpu" or "cuda"; null: a GPU where there is one.
+        compile: compile the network, which takes up to a minute at the start; pays for thousands of objects on a GPU.
+        trust_code: allow a network or method of the model that is not ours to be imported, which runs its code.
+    """
+
+    from_nothing: bool = True
+    model: str = ""
+    samples: str | None = None
+    save_samples: str | None = None
+    data_path: str | None = None
+    test_key: str | None = None
+    corrector: CorrectorOptions = field(default_factory=CorrectorOptions)
+    sweep: str | None = None
+    out: str | None = None
+    device: str | None = None
+    compile: bool = False
+    trust_code: bool = False
+
+
+def run_evaluation(options: EvaluateOptions) -> None:
+    """Measure, write the results as JSON and print their table; or do so for several correctors."""
+    if options.sweep is not None:
+        from usd3.cli.sweep import sweep  # it needs this module
+
+        sweep(options)
+        return
+    require_free(options.out, "out", ".json")
+    require_free(options.save_samples, "save_samples", ".npz")
+    pipeline = Pipeline.from_pretrained(
+        options.model, trust_code=options.trust_code, device=options.device, compile=options.compile
+    )
+    generated, seconds = _samples(options, pipeline), None
+    subject = Subject.of(options, pipeline)
+    if generated is None:
+        generated, seconds = subject.drawn(options.corrector)
+        if options.save_samples is not None and is_main():
+            arrays: dict[str, Any] = {name: tokens.numpy() for name, tokens in generated.items()}
+            with written_whole(options.save_samples) as file:
+                np.savez_compressed(file, **arrays)
+    try:
+        found = subject.task.measure(generated, subject.settings)
+    except KeyboardInterrupt:
+        kept = options.save_samples if options.samples is None else None
+        told = "" if kept is None else f"(the samples are in {kept}; --samples {kept} measures them)"
+        raise KeyboardInterrupt(told) from None
+    if is_main():
+        out = Path(options.out) if options.out is not None else _new_file(results_folder(options.model))
+        write_whole(out, as_json(subject.about | {"sampling_seconds": seconds} | found.as_dict()))
+        print(f"{found.heading()}\n{found.as_text()}\n\nwritten to {out}")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A trained model, what it is asked for, and what the results say about both."""
+
+    pipeline: Pipeline
+    task: Task
+    settings: EvaluationSettings
+    about: dict[str, Any]
+
+    @classmethod
+    def of(cls, options: EvaluateOptions, pipeline: Pipeline) -> "Subject":
+        """The model of a command on its data: sequences are continued, images drawn from nothing."""
+        names = EvaluationSettings.__dataclass_fields__
+        settings = EvaluationSettings(**{name: getattr(options, name) for name in names}).known_for(pipeline)
+        if pipeline.config.source is not None:
+            require_image_settings(settings)  # before anything is read
+        with naming_data_path():
+            data = _data(options, pipeline.config.data)
+            dataset = data.load()
+        task: Task
+        if pipeline.config.source is None:
+            task = Continuations.of(pipeline, data, dataset, settings)
+        else:
+            task = FreeImages.of(pipeline, dataset, settings)
+        about = {
+            "model": options.model,
+            "data": dataset.name,
+            "torch": torch.__version__,
+            "usd3": __version__,
+            "trained": _trained(pipeline),
+        }
+        return cls(pipeline, task, settings, about)
+
+    def drawn(self, corrector: CorrectorOptions, title: str = "sampling") -> tuple[Draws, float]:
+        """New objects (R, N, ...), and how many seconds they took."""
+        settings, sizes = self.settings, self.task.sizes.values()
+        batches = sum(-(-num // (settings.batch_size or self.pipeline.batch_size(num))) for num in sizes)
+        moves = self.pipeline.num_moves(settings.steps, settings.sampler)
+        began = time.monotonic()
+        with counted(title, settings.runs * moves * batches) as count:
+            generated = self.task.draw(corrector.build(), count)
+        return generated, time.monotonic() - began
+
+
+def as_json(found: Any) -> str:
+    """Results as the text of a file."""
+    return json.dumps(found, indent=2, allow_nan=False) + "\n"
+
+
+def _trained(pipeline: Pipeline) -> dict[str, float | None]:
+    """How large the network is and how long it was trained."""
+    size = sum(weight.numel() for weight in pipeline.model.parameters())
+    return {"parameters": size, "steps": pipeline.config.steps, "minutes": pipeline.config.minutes}
+
+
+def _data(options: EvaluateOptions, data: DataConfig) -> DataConfig:
+    """The data of training, elsewhere or with another held-out array where the options say so."""
+    data = data_at(data, options.data_path)
+    return data if options.test_key is None else data.with_test(options.test_key, "test_key")
+
+
+def _samples(options: EvaluateOptions, pipeline: Pipeline) -> Draws | None:
+    """Those of a file, where the options name one."""
+    if options.samples is None:
+        return None
+    path, names = Path(options.samples), ["tokens"] if options.ratios is None else ["tokens", "ratio_tokens"]
+    stored = read_arrays(path)
+    for name in names:
+        if not isinstance(stored, dict) or name not in stored:
+            raise ValueError(f'samples = {path}: expected an .npz with "{name}"')
+    names += [name for name in ("free_tokens",) if options.from_nothing and name in stored]
+    return {name: _checked(stored[name], pipeline) for name in names}
+
+
+def _checked(tokens: NDArray[Any], pipeline: Pipeline) -> torch.Tensor:
+    config = pipeline.config
+    tokens = tokens[None] if tokens.ndim == 1 + len(config.shape) else tokens
+    fits = tokens.dtype.kind in "iu" and tokens.ndim == 2 + len(config.shape) and tokens.size > 0
+    require(fits, "samples", f"{tokens.dtype} {tokens.shape}", "integers (runs, objects, ...) or (objects, ...)")
+    real = tokens if config.data.pad_value is None else tokens[tokens != config.data.pad_value]
+    known = real.size > 0 and real.min() >= 0 and real.max() < config.num_classes
+    require(known, "samples", f"{tokens.min()}..{tokens.max()}", f"categories 0..{config.num_classes - 1}")
+    return torch.as_tensor(tokens.astype(np.int64))
+
+
+def require_free(name: str | None, option: str, suffix: str) -> None:
+    """Refuse a file that exists, or of another kind."""
+    if name is not None:
+        free = Path(name).suffix == suffix and not Path(name).exists()
+        require(free, option, name, f"a {suffix} file that does not exist")
+
+
+def _new_file(folder: Path) -> Path:
+    """evaluation.json, or evaluation-2.json, ...: the first that does not exist."""
+    number = 1
+    while (out := folder / f"evaluation{'' if number == 1 else f'-{number}'}.json").exists():
+        number += 1
+    return out

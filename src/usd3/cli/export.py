@@ -1,0 +1,172 @@
+"""usd3 export: a trained model as a small folder to share."""
+
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from usd3._internal.checks import require
+from usd3._internal.fields import require_fields
+from usd3._internal.files import is_free, write_whole
+from usd3._internal.plain import read_json, read_yaml
+from usd3.cli.prompts import data_at, naming_data_path
+from usd3.evaluation.cards import Card, describe_split, measured_table, needed_options
+from usd3.kinds.dataset import Dataset
+from usd3.kinds.options import DataConfig
+from usd3.pipeline.pipeline import Pipeline, PipelineConfig, save_pretrained
+
+__all__ = ["ExportOptions", "export", "rounded", "without_places"]
+
+_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+@dataclass
+class ExportOptions:
+    """Write a small folder of a trained model to share: rounded weights and a model card.
+
+    The folder gets config.json, which names no place of this machine, model.safetensors and README.md. It is used as
+    that of a run.
+
+    Args:
+        run: folder of a run.
+        out: the new folder.
+        dtype: how the weights are stored, "fp16", "bf16" or "fp32"; they are loaded as float32.
+        name: title of the card; null: the name of the folder.
+        data_licence: licence of the data, for the card.
+        metrics: what `usd3 evaluate` wrote about the run, a .json file, for the card.
+        data_path: where the data are, if not where they were in training; they are counted for the card.
+        trust_code: allow a network or method of the run that is not ours to be imported, which runs its code.
+    """
+
+    run: str = ""
+    out: str | None = None
+    dtype: Literal["fp16", "bf16", "fp32"] = "fp16"
+    name: str | None = None
+    data_licence: str | None = None
+    metrics: str | None = None
+    data_path: str | None = None
+    trust_code: bool = False
+
+    def __post_init__(self) -> None:
+        require_fields(self)
+
+
+def export(options: ExportOptions) -> None:
+    """Write the folder, or refuse before anything is written."""
+    require(options.out is not None, "out", None, "the new folder")
+    out, run = Path(str(options.out)), Path(options.run)
+    require(is_free(out), "out", out, "a folder that is new or empty")
+    recipe = _recipe(run)
+    pipeline = Pipeline.from_pretrained(run, trust_code=options.trust_code, device="cpu")
+    _warn_unfinished(recipe, pipeline.config)
+    config = without_places(pipeline.config)
+    for name in ("model", "method"):
+        _require_no_place(f"{name}.options", getattr(config, name).options)
+    size = sum(weight.numel() for weight in pipeline.model.parameters())
+    known = _about_data(pipeline.config.data, options.data_path)
+    measured = None
+    if options.metrics is not None:
+        file = Path(options.metrics)
+        trained = {"parameters": size, "steps": config.steps}
+        measured = measured_table(_read(file), out.resolve().name, file, trained, needed_options(config))
+    save_pretrained(out, config, rounded(pipeline.model, options.dtype))
+    shutil.copymode(out / "config.json", out / "model.safetensors")  # others may read what is shared
+    card = Card(
+        title=options.name or out.resolve().name,
+        folder=out.resolve().name,
+        config=config,
+        recipe=recipe,
+        parameters=size,
+        dtype=options.dtype,
+        size=(out / "model.safetensors").stat().st_size,
+        licence=options.data_licence,
+        measured=measured,
+        **known,
+    )
+    write_whole(out / "README.md", card.as_markdown())
+    print(f"{card.summary()}\nconfig.json, model.safetensors and README.md in {out}")
+
+
+def _warn_unfinished(recipe: Mapping[str, Any], config: PipelineConfig) -> None:
+    """An interrupted run can be shared, but hardly ever should be."""
+    steps, minutes = recipe["training"]["steps"], recipe["training"].get("minutes")
+    if not config.has_trained(steps, minutes):
+        time = "" if minutes is None else f", {config.minutes or 0:.1f} of {minutes:g} minutes"
+        warnings.warn(f"the run is not finished: {config.steps:,} of {steps:,} steps{time}", stacklevel=2)
+
+
+def rounded(model: nn.Module, dtype: str) -> dict[str, Tensor]:
+    """The state of a network with its parameters in a shorter kind of number; buffers stay exact.
+
+    Refuses weights that are too large for it.
+    """
+    kind, names = _DTYPES[dtype], {name for name, _ in model.named_parameters()}
+    state = {}
+    for name, value in model.state_dict().items():
+        state[name] = value.to(kind) if name in names else value
+        fits = not value.is_floating_point() or bool(torch.isfinite(state[name]).eq(torch.isfinite(value)).all())
+        require(fits, "dtype", dtype, f"bf16 or fp32, as {name} has numbers up to {value.abs().max():.3g}")
+    return state
+
+
+def without_places(config: PipelineConfig) -> PipelineConfig:
+    """The same without the folders of this machine: no path of the data, and of images and VQGAN the name alone."""
+    source = config.source
+    if source is not None:
+        source = replace(source, vqgan=Path(source.vqgan).name, images=Path(source.images).name)
+    return replace(config, data=replace(config.data, path=None), source=source)
+
+
+def _require_no_place(name: str, value: Any) -> None:
+    """Refuse a path of this machine among the options of a class of your own."""
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+        _require_no_place(name, part)
+    is_place = isinstance(value, str) and Path(value).is_absolute()
+    require(not is_place, name, value, "no path of this machine, which others do not have")
+
+
+def _recipe(run: Path) -> dict[str, Any]:
+    """What the recipe of a run says, its data by the name of the file alone."""
+    file = run / "recipe.yaml"
+    if not file.is_file():
+        raise FileNotFoundError(f"run = {run}: expected the folder of a run, with its recipe.yaml")
+    found = read_yaml(file)
+    try:
+        path, steps, minutes = found["data"]["path"], found["training"]["steps"], found["training"].get("minutes")
+        known = isinstance(path, str | None) and isinstance(steps, int) and isinstance(minutes, float | int | None)
+    except (KeyError, TypeError, AttributeError):
+        known = False
+    if not known:
+        raise ValueError(f"{file}: expected the recipe of a run, with its data and its training")
+    shared: dict[str, Any] = found | {"data": found["data"] | {"path": None if path is None else Path(path).name}}
+    return shared
+
+
+def _about_data(data: DataConfig, path: str | None) -> dict[str, Any]:
+    """What the card says about the data; less where they are not at hand and nobody said where they are."""
+    name = None if data.path is None else Path(data.path).name
+    try:
+        with naming_data_path():
+            data = data_at(data, path)
+            dataset: Dataset = data.load()
+    except (OSError, ImportError, ValueError) as error:
+        if path is not None:
+            raise
+        warnings.warn(f"the card does not say how many sequences the data have: {error}", stacklevel=2)
+        return {"data_name": Path(name or data.source).stem, "file": name}
+    counts = len(dataset.train), len(dataset.test)
+    return {"data_name": dataset.name, "file": name, "counts": counts, "split": describe_split(data)}
+
+
+def _read(file: Path) -> Any:
+    try:
+        return read_json(file)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"metrics = {file}: no such file") from None
+    except ValueError as error:
+        raise ValueError(f"metrics = {file}: expected what `usd3 evaluate` wrote ({error})") from None

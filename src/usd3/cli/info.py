@@ -1,0 +1,139 @@
+"""usd3 info: what is installed, what recipes there are, what a run or a saved model is."""
+
+import importlib.metadata
+import inspect
+import math
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from usd3._internal.plain import read_json
+from usd3._internal.weights import weight_shapes
+from usd3._version import __version__
+from usd3.kernels import chosen
+from usd3.methods import METHODS, Method
+from usd3.pipeline.packaged import find_model, list_models, model_summary
+from usd3.pipeline.pipeline import PipelineConfig
+from usd3.recipes import find_recipe, list_recipes
+from usd3.training.checkpoints import find_checkpoints
+
+__all__ = ["InfoOptions", "info"]
+
+
+@dataclass
+class InfoOptions:
+    """Describe this installation, a recipe, a run or a saved model.
+
+    Args:
+        what: the name of a recipe or of a packaged model, or the folder of a run, of a saved model, of a VQGAN or of a
+            classifier; null: this installation.
+    """
+
+    what: str | None = None
+
+
+def info(options: InfoOptions) -> None:
+    """Print it."""
+    if options.what is None:
+        _installation()
+    elif Path(options.what).is_dir() or (options.what in list_models() and options.what not in list_recipes()):
+        _folder(find_model(options.what))
+    else:
+        print(find_recipe(options.what).read_text(encoding="utf-8"), end="")
+        if options.what in METHODS:
+            _method(METHODS[options.what])
+        if options.what in list_models():
+            _packaged(options.what)
+
+
+def _packaged(name: str) -> None:
+    """The card of a packaged model in short."""
+    folder = find_model(name)
+    print("", f"# The trained model {name} comes with the package: usd3 sample {name}", sep="\n")
+    print(*(f"# {line}" for line in model_summary(folder)), f"# Its card: {folder / 'README.md'}", sep="\n")
+
+
+def _method(kind: type[Method]) -> None:
+    """What can be chosen of a method."""
+    taken = inspect.signature(kind).parameters.values()
+    own = [f"{p.name} = {p.default!r}" for p in taken if p.name not in ("diffusion", "objective")]
+    about = f"{kind.__name__}: {inspect.cleandoc(kind.__doc__ or '')}"
+    print("", *(f"# {line}".rstrip() for line in about.splitlines()), sep="\n")
+    print(f"# method.options: {', '.join(own) or 'none'}")
+    print(f"# method.sampler: {', '.join(kind.samplers)}")
+
+
+def _installation() -> None:
+    print(f"usd3 {__version__}, Python {platform.python_version()}, torch {torch.__version__}")
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    print(f"devices: {', '.join(gpus) or 'no GPU'}, {torch.get_num_threads()} CPU threads")
+    used = [f"{chosen('auto', torch.device(kind))} on {kind}" for kind in (["cuda"] if gpus else []) + ["cpu"]]
+    print(f"losses and draws: {', '.join(used)}; {_triton()}")
+    for name in ("lightning", "jsonargparse", "safetensors", "music21", "symusic"):
+        try:
+            print(f"  {name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            print(f"  {name} is not installed")
+    print(f"methods: {', '.join(METHODS)}")
+    models = list_models()
+    print(f"trained models: {'usd3 sample NAME draws from one' if models else 'none is packaged'}")
+    for name, line in models.items():
+        print(f"  {name:14} {line}")
+    print("recipes (they combine, `usd3 train pop909 discrete ce`):")
+    for name, line in list_recipes().items():
+        print(f"  {name:14} {line}")
+
+
+def _triton() -> str:
+    try:
+        return f"triton {importlib.metadata.version('triton')}"
+    except importlib.metadata.PackageNotFoundError:
+        return "triton is not installed"
+
+
+def _folder(folder: Path) -> None:
+    config, weights = folder / "config.json", folder / "model.safetensors"
+    if not (folder / "recipe.yaml").is_file() and not config.is_file():
+        raise FileNotFoundError(f"{folder}: expected the folder of a run or of a saved model")
+    if config.is_file() and weights.is_file():
+        size = sum(math.prod(shape) for shape in weight_shapes(weights).values())
+        values = read_json(config)
+        if isinstance(values, dict) and "kind" in values:
+            _image_network(values, size, config)
+        else:
+            _diffusion_model(PipelineConfig.read(folder), size)
+    if (folder / "results.json").is_file():
+        print(f"results: {read_json(folder / 'results.json')}")
+    if (folder / "README.md").is_file():
+        print(f"card: {folder / 'README.md'}")
+    for path in find_checkpoints(folder / "checkpoints"):
+        print(f"checkpoint: {path}")
+    if (folder / "recipe.yaml").is_file():
+        print(f"recipe: {folder / 'recipe.yaml'}")
+
+
+def _diffusion_model(config: PipelineConfig, size: int) -> None:
+    diffusion, data = config.diffusion, config.data
+    time = "continuous time" if diffusion.num_steps is None else f"{diffusion.num_steps} discrete steps"
+    print(f"model: {config.model.net}, {size:,} numbers, after {config.steps} training steps")
+    print(f"objects: shape {tuple(config.shape)}, {config.num_classes} categories")
+    print(f"diffusion: {diffusion.noise} noise, {diffusion.schedule} schedule, {time}")
+    print(f"method: {config.method.name}")
+    print(f"data: {data.source} {data.path or ''}".rstrip())
+
+
+def _image_network(values: dict[str, Any], size: int, file: Path) -> None:
+    try:
+        lines = [
+            f"{values['kind']}: {size:,} numbers, after {values['steps']} training steps",
+            ", ".join(f"{name} {value}" for name, value in values["model"].items()),
+            f"images: {' x '.join(map(str, values['size']))} from {values['images']}",
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file}: expected what usd3 wrote ({error!r})") from None
+    print(*lines, sep="\n")
+    if "perceptual" in values:
+        print(f"perceptual loss: {values['perceptual']}")

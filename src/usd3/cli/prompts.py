@@ -1,0 +1,189 @@
+"""What `usd3 sample` continues or fills: held-out objects, arrays, MIDI files or images."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from usd3._internal.checks import require
+from usd3.core.given import named_elements, prefix_given
+from usd3.kinds.arrays import read_arrays
+from usd3.kinds.dataset import Sequences
+from usd3.kinds.melody.midi import read_midi
+from usd3.kinds.options import DataConfig
+from usd3.pipeline.pipeline import Pipeline
+
+__all__ = ["Prompt", "PromptOptions", "data_at", "is_image", "naming_data_path", "read_prompt"]
+
+_SOME_LEFT = "fewer than all elements, so that some are drawn"
+
+
+@dataclass
+class PromptOptions:
+    """Which rows of which file, and what of them is given.
+
+    Args:
+        num: how many objects; of a prompt with several rows, at most so many of them. null: 4, or 1 where `out` is one
+            MIDI file.
+        prompt: continue or fill these: "test" for held-out objects of the data the model was trained on, an .npy or
+            .npz file (array "tokens", that of the held-out data, or the only one), a MIDI file, or an image, .png,
+            .jpg or .webp, of which the middle square is taken; null: draw freely.
+        first: the first row of the prompt to use.
+        prefix: elements at the start of the prompt that are given; null: as in training. Of images it, `fill` or
+            `given` is needed.
+        fill: START:STOP, the elements of the prompt to fill; all others are given. Instead of `prefix`. Of objects with
+            several dimensions also a box, one START:STOP for each of them: 2:6,0:4 fills rows 2..5 of columns 0..3.
+            Several gaps have semicolons between them, and quotes for the shell: "0:20;26:80".
+        given: the elements of the prompt that stay, written like `fill`; all others are drawn. Instead of both.
+        data_path: where the data are, if not where they were in training: for the prompt "test", and to know the
+            training images again.
+    """
+
+    num: int | None = None
+    prompt: str | None = None
+    first: int = 0
+    prefix: int | None = None
+    fill: str | None = None
+    given: str | None = None
+    data_path: str | None = None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Tokens (N, ...) in the categories of the data, padding, which elements are given (...), names of the rows."""
+
+    tokens: Tensor | None = None
+    pad: Tensor | None = None
+    given: Tensor | None = None
+    names: list[str] | None = None
+
+
+def is_image(path: Path) -> bool:
+    """Whether the name is that of an image."""
+    return path.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp")
+
+
+def data_at(data: DataConfig, path: str | None) -> DataConfig:
+    """The data of a model, at `path` if that is given; a model that was exported does not know where they are."""
+    found = replace(data, path=path or data.path)
+    if found.path is None and found.source != "bach":
+        raise FileNotFoundError(f"the model does not say where its data are, of the source {found.source}")
+    return found
+
+
+@contextmanager
+def naming_data_path() -> Iterator[None]:
+    """Say how to name the place of data that are no longer where they were."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error} (--data_path PATH says where the data are)") from None
+
+
+def read_prompt(
+    options: PromptOptions, pipeline: Pipeline, num: int, tokens_of_image: Callable[[Path], Tensor] | None = None
+) -> Prompt:
+    """What to continue or to fill, at most `num` rows, fitted to the model's objects."""
+    shape = tuple(pipeline.config.shape)
+    if options.prompt is None:
+        unset = all(value is None for value in (options.fill, options.given, options.prefix)) and not options.first
+        which = "`prefix`, `fill`, `given` or `first` is set"
+        require(unset, "prompt", None, f"--prompt, what to continue or to fill, as {which}")
+        return Prompt()
+    given = _given(options, pipeline)
+    if pipeline.config.given == "none":
+        warnings.warn(
+            "the model was trained with training.given none: it never saw elements that are given", stacklevel=2
+        )
+    found = _read(options, pipeline, tokens_of_image)
+    require(0 <= options.first < len(found.tokens), "first", options.first, f"a row, 0..{len(found.tokens) - 1}")
+    chosen = slice(options.first, options.first + num)
+    rows, pad, names = found.tokens[chosen], found.pad, list(found.names[chosen]) or None
+    if len(found.tokens) == 1:  # several answers to one prompt
+        rows, names = rows.expand(num, *rows.shape[1:]), None
+        pad = None if pad is None else pad.expand(num, *pad.shape[1:])
+    if rows.shape[1:] != shape:  # longer or shorter than the model's objects: what is not given is drawn
+        require(rows.dim() == 2 and len(shape) == 1, "prompt", tuple(rows.shape), f"objects of shape {shape}")
+        known = int(given.nonzero().max()) + 1 if given.any() else 0
+        long_enough = rows.shape[1] >= known
+        require(long_enough, "prompt", f"of length {rows.shape[1]}", f"at least the {known} elements that are given")
+        rows, pad = torch.nn.functional.pad(rows[:, : shape[0]], (0, max(0, shape[0] - rows.shape[1]))), None
+    return Prompt(rows, None if pad is None else pad[chosen], given.reshape(shape), names)
+
+
+def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
+    """Which elements of a prompt are given, flat."""
+    shape = torch.Size(pipeline.config.shape)
+    length = shape.numel()
+    if options.fill is None and options.given is None:
+        chosen = options.prefix is not None or pipeline.config.source is None
+        middle = ",".join(f"{side // 4}:{side // 4 + max(1, side // 2)}" for side in shape)
+        others = "or `prefix` or `given`, as the model is about images"
+        require(chosen, "fill", None, f"the tokens to fill, as in {middle}, {others}")
+        prefix = pipeline.config.prefix if options.prefix is None else options.prefix
+        given = prefix_given(length, prefix)
+        require(prefix < length, "prefix", prefix, _SOME_LEFT)
+        return given
+    name = "fill" if options.given is None else "given"
+    for other in ("prefix", "fill", "given"):
+        unset = other == name or getattr(options, other) is None
+        require(unset, other, getattr(options, other), f"null where `{name}` is set")
+    named = named_elements(shape, str(getattr(options, name)), name).flatten()
+    given = named if name == "given" else ~named
+    require(not bool(given.all()), name, getattr(options, name), _SOME_LEFT)
+    return given
+
+
+def _read(options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[[Path], Tensor] | None) -> Sequences:
+    """The rows of a prompt in the categories of the data."""
+    prompt = str(options.prompt)
+    path = Path(prompt)
+    if prompt == "test":
+        data = pipeline.config.data
+        with naming_data_path():
+            dataset = data_at(data, options.data_path).load()
+        if pipeline.config.source is not None:
+            pipeline.config.source.require_same_vqgan(dataset.source, "prompt")
+        return replace(dataset.test, tokens=dataset.decoded(dataset.test.tokens.long()))
+    if not path.is_file():
+        raise FileNotFoundError(
+            f'prompt = {prompt}: no such file; expected "test" or an .npy, .npz, MIDI or image file'
+        )
+    if is_image(path):
+        if tokens_of_image is None:
+            raise ValueError(f"prompt = {prompt}: expected no image, as the model is not about images")
+        return Sequences(tokens_of_image(path))
+    if path.suffix.lower() in (".mid", ".midi"):
+        require(pipeline.config.music, "prompt", prompt, "an .npy or .npz file, as the model is not about music")
+        melodies = read_midi(path)
+        require(len(melodies) > 0, "prompt", prompt, "a MIDI file with notes")
+        shortest = min(map(len, melodies))
+        return Sequences(torch.stack([torch.as_tensor(m[:shortest]).long() for m in melodies]))
+    stored = read_arrays(path)
+    arrays = dict(stored) if isinstance(stored, dict) else {"tokens": stored}
+    arrays.pop("about", None)  # says where image tokens come from
+    data = pipeline.config.data
+    name = next((key for key in ("tokens", data.test_key) if key in arrays or len(arrays) == 1), "tokens")
+    tokens = next(iter(arrays.values())) if len(arrays) == 1 else arrays.get(name)
+    if tokens is None:
+        raise ValueError(
+            f"prompt = {prompt}: expected an array tokens or {data.test_key}, but it has {', '.join(arrays)}"
+        )
+    tokens = tokens[None] if tokens.ndim == len(pipeline.config.shape) else tokens
+    fits = tokens.dtype.kind in "iu" and tokens.ndim >= 2 and tokens.size > 0
+    require(fits, "prompt", f"{tokens.dtype} {tokens.shape}", "integers of shape (N, ...)")
+    pad = arrays.get("pad") if name == "tokens" else None
+    if pad is None and data.pad_value is not None:
+        pad = tokens == data.pad_value
+    if pad is not None:
+        pad = pad[None] if pad.ndim == tokens.ndim - 1 else pad
+        fits = pad.dtype == bool and pad.shape == tokens.shape
+        require(fits, "pad of the prompt", f"{pad.dtype} {pad.shape}", f"booleans of shape {tokens.shape}")
+        tokens = np.where(pad, 0, tokens)
+    known = None if pad is None or not pad.any() else torch.as_tensor(pad)
+    return Sequences(torch.as_tensor(tokens.astype(np.int64)), known)

@@ -1,0 +1,56 @@
+"""usd3 train: train a model on a recipe."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from usd3._internal.checks import require
+from usd3._internal.processes import is_main, rank_and_world
+from usd3.cli.runs import run_folder
+from usd3.pipeline.trust import foreign_classes
+from usd3.training.options import Recipe
+from usd3.training.run import fit
+
+__all__ = ["TrainOptions", "train"]
+
+_PASSED_ON = "USD3_RUN"  # tells the processes that Lightning starts which folder the run has
+
+
+@dataclass
+class TrainOptions(Recipe):
+    """Train a model on a recipe.
+
+    Args:
+        run: folder of the run; null: a new one below runs/, named after the recipe.
+        resume: folder of a run to go on with, from its newest whole checkpoint; its own recipe is used.
+        progress: show progress.
+        trust_code: allow a network or method that a recipe or a resumed run names, and that is not ours, to be
+            imported, which runs its code. Not needed for one that is named on the command line.
+    """
+
+    run: str | None = None
+    resume: str | None = None
+    progress: bool = True
+    trust_code: bool = False
+
+
+def train(options: TrainOptions, names: list[str]) -> None:
+    """Train; prints where the run is. `names` are those of the recipes."""
+    recipe = options.recipe
+    if options.resume is not None:
+        require(options.run is None, "run", options.run, "null where resume is given")
+    named = options.resume or (None if is_main() else os.environ.get(_PASSED_ON)) or options.run
+    alone = named is not None or rank_and_world()[1] == 1
+    require(alone, "run", options.run, "the folder of the run, as a launcher started several processes")
+    if recipe.data.path is not None:
+        recipe.data.path = os.path.abspath(recipe.data.path)  # found again from any folder
+    trust = " --trust_code true" if foreign_classes(recipe) else ""
+    with run_folder(f"train{trust}", named, "-".join(Path(name).stem for name in names)) as folder:
+        os.environ[_PASSED_ON] = str(folder)
+        try:
+            fit(recipe, folder, resume=options.resume is not None, progress=options.progress)
+        finally:
+            del os.environ[_PASSED_ON]
+    if is_main():
+        print(f"the trained model is in {folder}")
+        print(f"  usd3 sample {folder}{trust}      usd3 evaluate {folder}{trust}")

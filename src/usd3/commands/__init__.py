@@ -1,1 +1,0 @@
-"""What each subcommand of `usd3` does: its options, a dataclass, and a function that takes them."""

@@ -1,0 +1,1 @@
+"""The diffusion itself: noise, schedules, closed forms, losses, samplers."""

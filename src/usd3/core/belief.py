@@ -1,0 +1,112 @@
+"""What is believed of an element's past, seen from its category x at time t.
+
+`f` is the distribution of the clean category: the softmax of the network's logits, or one-hot where x_0 is known.
+Two numbers of it carry every closed form of the paper, with m_x the noise probability of x:
+
+    untouched = r f_x,  r = abar / (abar + (1 - abar) m_x)      P(never noised until t | x)
+    noised    = 1 - r f_x                                       P(noised at least once | x)
+
+Support rule. Where m_x = 0 the element cannot have been noised: f = e_x and r = 1. The mask category of `Absorbing`
+is no data category: f is 0 there, as it is where the logit is -inf.
+
+So logits are read where m_x > 0, of elements that are free, and at data categories. There each must be finite or -inf,
+and one of a row finite; elsewhere they may be anything.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from usd3._internal.checks import Checks
+from usd3.core.noise import Noise
+
+__all__ = ["FINITE", "NEVER", "Belief", "Level", "data_logits", "known", "predicted"]
+
+FINITE = "finite numbers (or -inf for a category that cannot be, but not for all)"
+"""What logits have to be."""
+
+NEVER = -1e30
+"""The log of nothing: finite, so that no gradient becomes NaN."""
+
+
+class Level(NamedTuple):
+    """How noisy one time is: alpha_bar and 1 - alpha_bar, float64, shape (B, 1, ..., 1)."""
+
+    alpha_bar: Tensor
+    lost: Tensor
+
+
+@dataclass(frozen=True)
+class Belief:
+    """f seen from x. Fields have the shape of x and are float64; `log_f` is (..., K) in the precision of the logits."""
+
+    x: Tensor
+    noise: Noise
+    m_x: Tensor
+    r: Tensor
+    f_x: Tensor
+    not_f_x: Tensor  # 1 - f_x without cancellation, as are the two below
+    untouched: Tensor
+    noised: Tensor
+    log_f: Tensor  # empty where f is one-hot
+    log_f_x: Tensor
+
+    @property
+    def clean(self) -> Tensor:
+        """Where m_x = 0: x is certainly x_0."""
+        return self.m_x == 0
+
+    def log_f_at(self, z: Tensor) -> Tensor:
+        """log f_z, float64."""
+        at_z = self.log_f.gather(-1, z[..., None]).squeeze(-1).double()
+        return torch.where(z == self.x, self.log_f_x, torch.where(self.clean, NEVER, at_z))
+
+
+def known(x_0: Tensor, x: Tensor, noise: Noise, level: Level) -> Belief:
+    """x_0 is known: f = e_x0."""
+    return _belief(x, noise, level, torch.where(x == x_0, torch.inf, -torch.inf).double(), x.new_empty(0))
+
+
+def predicted(
+    logits: Tensor, x: Tensor, noise: Noise, level: Level, checks: Checks, free: Tensor | None = None
+) -> Belief:
+    """f = softmax(logits), in float32 or better. The log-sum-exp over z != x gives 1 - f_x, and shows bad logits.
+
+    What is said of elements that are not `free` means nothing.
+    """
+    log_f = torch.log_softmax(data_logits(_read(logits, x, noise, free), noise), -1).clamp(min=NEVER)
+    others = log_f.scatter(-1, x[..., None], -torch.inf).logsumexp(-1)
+    log_odds = (log_f.gather(-1, x[..., None]).squeeze(-1) - others).double()
+    checks.refuse("logits", log_odds.detach().sum(), torch.isnan, FINITE)
+    return _belief(x, noise, level, log_odds, log_f)
+
+
+def _read(logits: Tensor, x: Tensor, noise: Noise, free: Tensor | None) -> Tensor:
+    """Logits, 0 for elements that are certainly clean or not free, where they may be anything."""
+    read = noise.at(x) > 0 if noise.has_zeros else None
+    if free is not None:
+        read = free if read is None else read & free
+    return logits if read is None else logits.masked_fill(~read[..., None], 0.0)
+
+
+def data_logits(logits: Tensor, noise: Noise) -> Tensor:
+    """Logits in float32 or better, -inf at the mask, which is no data category."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if noise.mask is None:
+        return logits
+    return logits.masked_fill(torch.arange(noise.num_classes, device=logits.device) == noise.mask, -torch.inf)
+
+
+def _belief(x: Tensor, noise: Noise, level: Level, log_odds: Tensor, log_f: Tensor) -> Belief:
+    """From the log odds of f_x."""
+    m_x = noise.at(x)
+    possible = m_x > 0
+    here = torch.where(possible, level.alpha_bar + level.lost * m_x, 1.0)  # q(x_t = x | x_0 = x)
+    r = torch.where(possible, level.alpha_bar / here, 1.0)
+    log_odds = torch.where(possible, log_odds, torch.inf)
+    f_x, not_f_x = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
+    noised = not_f_x + torch.where(possible, level.lost * m_x / here, 0.0) * f_x
+    return Belief(x, noise, m_x, r, f_x, not_f_x, r * f_x, noised, log_f, F.logsigmoid(log_odds))

@@ -1,0 +1,96 @@
+"""Which elements are given: the masks of a conditional task, drawn in training and made for generation."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from usd3._internal.checks import as_count, require
+
+__all__ = ["box_given", "draw_given", "named_elements", "prefix_given", "region_given"]
+
+
+def prefix_given(length: int, prefix: int) -> Tensor:
+    """The first `prefix` of `length` elements, (L,)."""
+    return torch.arange(length) < as_count(prefix, "prefix", 0, length)
+
+
+def region_given(length: int, start: int, stop: int) -> Tensor:
+    """All of `length` elements but start..stop-1, which are to be filled, (L,)."""
+    require(0 <= start < stop <= length, "region", f"{start}:{stop}", f"0 <= start < stop <= {length}")
+    position = torch.arange(length)
+    return (position < start) | (position >= stop)
+
+
+def box_given(shape: Sequence[int], ranges: Sequence[tuple[int, int]]) -> Tensor:
+    """All elements of an object but a box, which is to be filled: start..stop-1 in each dimension, `shape`."""
+    require(len(ranges) == len(shape), "ranges", ranges, f"one START, STOP for each dimension of {tuple(shape)}")
+    given = torch.ones(tuple(shape), dtype=torch.bool)
+    for size, (start, stop) in zip(shape, ranges):
+        require(0 <= start < stop <= size, "range", f"{start}:{stop}", f"0 <= start < stop <= {size}")
+    given[tuple(slice(start, stop) for start, stop in ranges)] = False
+    return given
+
+
+def named_elements(shape: Sequence[int], text: str, name: str = "ranges") -> Tensor:
+    """The elements that a text names, a mask of `shape`: "0:20;26:80" are 0..19 and 26..79.
+
+    START:STOP counts elements in row-major order; one for each dimension, with commas between, is a box, as in
+    "2:6,0:4". Semicolons stand between several. `name` is how errors call the text.
+    """
+    size, count = torch.Size(shape), len(shape)
+    boxes = "" if count == 1 else f", or {count} of them with commas between, one a dimension"
+    expected = f"START:STOP, as in 64:128{boxes}; between several of these a semicolon"
+    mask = torch.zeros(size, dtype=torch.bool)
+    for part in text.split(";"):
+        found = [ends for ends in map(_range, part.split(",")) if ends is not None]
+        require(len(found) == part.count(",") + 1 and len(found) in (1, count), name, text, expected)
+        for (start, stop), most in zip(found, [size.numel()] if len(found) == 1 else size):
+            require(0 <= start < stop <= most, name, text, f"0 <= START < STOP <= {most}, not {start}:{stop}")
+        others = region_given(size.numel(), *found[0]) if len(found) == 1 else box_given(size, found)
+        mask |= ~others.reshape(size)
+    return mask
+
+
+def _range(text: str) -> tuple[int, int] | None:
+    """START:STOP as numbers."""
+    start, _, stop = text.strip().partition(":")
+    return (int(start), int(stop)) if start.isdecimal() and stop.isdecimal() else None
+
+
+def draw_given(mode: Literal["none", "prefix", "random"], x_0: Tensor, prefix: int = 0) -> Tensor | None:
+    """Masks for training on the objects x_0 (B, ...), drawn from torch's own generator.
+
+    "random" takes one of four kinds for each object: nothing, a prefix, all but a gap, scattered elements; how
+    many is uniform. Of objects with several dimensions the gap is a box.
+    """
+    if mode == "none":
+        return None
+    length = x_0[0].numel()
+    position = torch.arange(length, device=x_0.device)
+    if mode == "prefix":
+        require(prefix < length, "prefix", prefix, f"fewer than the {length} elements of an object")
+        given = (position < prefix).expand(len(x_0), -1)
+    else:
+        kind, a, b = torch.rand(3, len(x_0), 1, device=x_0.device)
+        start, stop = torch.minimum(a, b) * length, torch.maximum(a, b) * length
+        gap = (position < start) | (position > stop)
+        scattered = torch.rand(len(x_0), length, device=x_0.device) < a
+        if x_0.dim() > 2:
+            gap = ~_boxes(x_0).flatten(1)
+        chosen = torch.where(kind < 0.5, position < a * (length - 1), torch.where(kind < 0.75, gap, scattered))
+        given = (kind >= 0.25) & chosen
+    return given.reshape(x_0.shape)
+
+
+def _boxes(x_0: Tensor) -> Tensor:
+    """A random box in each object, (B, ...): all elements that it touches, so at least one."""
+    batch, *shape = x_0.shape
+    inside = torch.ones_like(x_0, dtype=torch.bool)
+    ends = torch.rand(len(shape), 2, batch, *[1] * len(shape), device=x_0.device)
+    for dim, size in enumerate(shape):
+        position = torch.arange(size, device=x_0.device).reshape(-1, *[1] * (len(shape) - dim - 1))
+        start, stop = ends[dim].amin(0) * size, ends[dim].amax(0) * size
+        inside &= (position + 1 > start) & (position <= stop)
+    return inside

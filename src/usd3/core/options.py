@@ -1,0 +1,73 @@
+"""Noise, schedule and kind of time as a recipe says them: its section `diffusion`."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+from usd3._internal.checks import as_count, require
+from usd3._internal.fields import require_fields
+from usd3.core import schedules
+from usd3.core.diffusion import Diffusion
+from usd3.core.noise import Absorbing, Marginal, Noise, Uniform
+
+__all__ = ["SCHEDULES", "DiffusionConfig"]
+
+_MOST_STEPS = 1_000_000  # of discrete time
+_USUAL_STEPS = 100
+SCHEDULES: dict[str, type[schedules.Schedule]] = {
+    "cosine": schedules.Cosine,
+    "linear": schedules.Linear,
+    "loglinear": schedules.LogLinear,
+    "constant": schedules.Constant,
+    "exponential": schedules.Exponential,
+    "geometric": schedules.Geometric,
+}
+
+
+@dataclass
+class DiffusionConfig:
+    """Noise, schedule and kind of time.
+
+    Args:
+        noise: "uniform", "absorbing" (masked diffusion: one more category, the mask) or "marginal" (the frequencies
+            of the training data).
+        schedule: how fast the noise comes in.
+        schedule_options: arguments of the schedule, for example {"beta": 3.87} for "constant".
+        num_steps: null: continuous time; a number, for example 1000: discrete time.
+        t_min: lower cut of continuous time.
+    """
+
+    noise: Literal["uniform", "absorbing", "marginal"] = "uniform"
+    schedule: Literal["cosine", "linear", "loglinear", "constant", "exponential", "geometric"] = "cosine"
+    schedule_options: dict[str, float] = field(default_factory=dict)
+    num_steps: int | None = None
+    t_min: float = 1e-3
+
+    def __post_init__(self) -> None:
+        require_fields(self, "diffusion")
+        as_count(self.num_steps or 1, "diffusion.num_steps", 1, _MOST_STEPS)
+
+    @property
+    def usual_steps(self) -> int:
+        """Sampling steps where nothing says how many: 100, or all that discrete time has."""
+        return min(_USUAL_STEPS, self.num_steps or _USUAL_STEPS)
+
+    def build(self, num_classes: int, marginal: list[float] | None = None) -> Diffusion:
+        """The diffusion on `num_classes` data categories; `marginal` are their frequencies."""
+        noise: Noise
+        if self.noise == "uniform":
+            noise = Uniform(num_classes)
+        elif self.noise == "absorbing":
+            noise = Absorbing(num_classes + 1)
+        else:
+            require(marginal is not None, "marginal", marginal, "the frequencies of the categories")
+            noise = Marginal(torch.tensor(marginal, dtype=torch.float64))
+        try:
+            schedule = SCHEDULES[self.schedule](**self.schedule_options)
+        except TypeError as error:
+            raise ValueError(f"diffusion.schedule_options = {self.schedule_options}: {error}") from None
+        ends = float(schedule.alpha_bar(torch.tensor(1.0, dtype=torch.float64))) == 0
+        fits = ends or not noise.has_zeros
+        require(fits, "diffusion.schedule", self.schedule, f"cosine or linear, which end at 0, with {self.noise} noise")
+        return Diffusion(noise, schedule, num_steps=self.num_steps, t_min=self.t_min)

@@ -1,0 +1,1 @@
+"""A model against held-out data: metrics, references, comparisons, tables."""

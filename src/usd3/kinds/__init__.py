@@ -1,0 +1,1 @@
+"""What the integers mean: arrays, melodies, tokens of images."""

@@ -1,0 +1,134 @@
+"""What every loader returns: objects of categories, in a training and a test split."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from usd3._internal.checks import Checks, as_categories, as_count, require, require_type
+
+__all__ = ["MUSIC_CLASSES", "REST", "Dataset", "ImageSource", "Sequences", "compact"]
+
+REST = 128
+MUSIC_CLASSES = 129
+_DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def compact(tokens: Tensor, num_classes: int) -> Tensor:
+    """`tokens` as uint8 where K categories fit, else as int32."""
+    return tokens.to(torch.uint8 if num_classes <= 256 else torch.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Objects of one split.
+
+    `tokens` (N, ...) are integer categories. `pad` (N, ...) is True where an object is padding; None means that there
+    is none. `names` says where each row comes from, and may be empty.
+    """
+
+    tokens: Tensor
+    pad: Tensor | None = None
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        tokens, pad = self.tokens, self.pad
+        require_type(isinstance(tokens, Tensor) and tokens.dtype in _DTYPES, "tokens", tokens, "an integer tensor")
+        shape = tuple(tokens.shape)
+        require(tokens.dim() >= 2, "tokens.shape", shape, "(N, ...), objects of at least one dimension")
+        require(0 not in shape[1:], "tokens.shape", shape, "objects of at least one element")
+        require(len(self.names) in (0, len(tokens)), "len(names)", len(self.names), f"0 or {len(tokens)}, one a row")
+        if pad is not None:
+            require_type(isinstance(pad, Tensor) and pad.dtype == torch.bool, "pad", pad, "a boolean tensor")
+            require(tuple(pad.shape) == shape, "pad.shape", tuple(pad.shape), f"the shape of tokens, {shape}")
+            rows = pad.flatten(1).all(1).nonzero().flatten().tolist()
+            require(
+                not rows, "pad", f"True everywhere in row {rows[0] if rows else ''}", "no object that is all padding"
+            )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """Where tokens come from: the folder of the VQGAN that made them, and the path of the images.
+
+    `flips`: after the tokens of all training images come those of the same images mirrored.
+    `fingerprint` is that of the VQGAN's weights; None: not known.
+    """
+
+    vqgan: str
+    images: str
+    flips: bool = False
+    fingerprint: str | None = None
+
+    def require_same_vqgan(self, other: "ImageSource | None", name: str) -> None:
+        """Refuse tokens of another VQGAN, which mean something else; `name` says whose they are."""
+        if other is not None and None not in (self.fingerprint, other.fingerprint):
+            same, expected = self.fingerprint == other.fingerprint, f"those of {self.vqgan} ({self.fingerprint})"
+            require(same, name, f"tokens of the VQGAN {other.vqgan} ({other.fingerprint})", expected)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Objects of K categories in two splits.
+
+    `music`: decoded categories 0..127 are MIDI pitches and 128 is a rest.
+    `decode` (K,) is the original category of each category of the tokens, a permutation; None is the identity.
+    `source`: the objects are the tokens (h, w) of these images.
+    """
+
+    name: str
+    num_classes: int
+    train: Sequences
+    test: Sequences
+    music: bool = False
+    decode: Tensor | None = None
+    source: ImageSource | None = None
+
+    def __post_init__(self) -> None:
+        num_classes = as_count(self.num_classes, "num_classes", 2)
+        if self.music:
+            require(num_classes == MUSIC_CLASSES, "num_classes", num_classes, "129 for music: 128 pitches and a rest")
+        _check_split(self.train, "train", num_classes)
+        _check_split(self.test, "test", num_classes)
+        shape = tuple(self.test.tokens.shape[1:])
+        require(shape == self.shape, "shape of an object of test", shape, f"that of train, {self.shape}")
+        if self.decode is not None:
+            _check_permutation(self.decode, num_classes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one object."""
+        return tuple(self.train.tokens.shape[1:])
+
+    def decoded(self, tokens: Tensor) -> Tensor:
+        """The original categories of `tokens`, int64 of the same shape."""
+        tokens = self._categories(tokens)
+        return tokens if self.decode is None else self.decode.to(tokens.device).long()[tokens]
+
+    def encoded(self, original: Tensor) -> Tensor:
+        """The tokens of original categories, int64 of the same shape: the inverse of `decoded`."""
+        original = self._categories(original)
+        return original if self.decode is None else self.decode.to(original.device).long().argsort()[original]
+
+    def _categories(self, tokens: Tensor) -> Tensor:
+        checks = Checks(enabled=True)
+        tokens = as_categories(tokens, self.num_classes, "tokens", checks)
+        checks.raise_first()
+        return tokens
+
+
+def _check_split(split: Sequences, name: str, num_classes: int) -> None:
+    require_type(isinstance(split, Sequences), name, split, "a Sequences")
+    require(len(split) > 0, f"len({name})", len(split), f"at least one object: the {name} split is empty")
+    for value in (int(split.tokens.min()), int(split.tokens.max())):
+        require(0 <= value < num_classes, f"token of {name}", value, f"categories 0..{num_classes - 1}")
+
+
+def _check_permutation(decode: Tensor, num_classes: int) -> None:
+    require_type(isinstance(decode, Tensor) and decode.dtype in _DTYPES, "decode", decode, "an integer tensor")
+    require(tuple(decode.shape) == (num_classes,), "decode.shape", tuple(decode.shape), f"({num_classes},)")
+    ordered = torch.equal(decode.long().sort().values.cpu(), torch.arange(num_classes))
+    require(ordered, "decode", decode.tolist(), f"a permutation of 0..{num_classes - 1}")

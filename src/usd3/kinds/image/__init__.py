@@ -1,0 +1,1 @@
+"""Images as tokens: the VQGAN that makes them, its files, and the images themselves."""

@@ -1,0 +1,56 @@
+"""Files of image tokens: what `usd3 encode` writes and a model is trained on."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from usd3._internal.checks import as_count, require
+from usd3._internal.files import written_whole
+from usd3.kinds.arrays import MOST_CLASSES, read_arrays, sequences
+from usd3.kinds.dataset import Dataset, ImageSource, compact
+
+__all__ = ["about_tokens", "load_image_tokens", "write_image_tokens"]
+
+
+def about_tokens(num_classes: int, source: ImageSource) -> NDArray[Any]:
+    """The array `about` of a file of tokens: of which VQGAN and images they are."""
+    return np.array(json.dumps({"num_classes": num_classes, **asdict(source)}))
+
+
+def write_image_tokens(
+    path: str | os.PathLike[str], train: Tensor, test: Tensor, num_classes: int, source: ImageSource
+) -> None:
+    """Write the tokens (N, h, w) of both splits, and where images and VQGAN are, into one .npz file."""
+    about = about_tokens(num_classes, source)
+    train, test = (compact(split, num_classes).cpu() for split in (train, test))
+    with written_whole(Path(path)) as file:
+        np.savez_compressed(file, about=about, train=train.numpy(), test=test.numpy())
+
+
+def load_image_tokens(path: str | os.PathLike[str]) -> Dataset:
+    """The tokens of a file that `usd3 encode` wrote; the data set knows where images and VQGAN are."""
+    path = Path(path)
+    stored = read_arrays(path)
+    parts = ("train", "test", "about")
+    if not isinstance(stored, dict) or any(part not in stored for part in parts):
+        raise ValueError(f"{path}: expected a file of image tokens, as `usd3 encode` writes it")
+    try:
+        about = json.loads(str(stored["about"]))
+        flips, fingerprint = bool(about.get("flips", False)), about.get("fingerprint")
+        source = ImageSource(str(about["vqgan"]), str(about["images"]), flips, fingerprint)
+        num_classes = as_count(about["num_classes"], "num_classes", 2, MOST_CLASSES)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: its array about cannot be read ({error})") from None
+    splits = {}
+    for name in ("train", "test"):
+        tokens = stored[name]
+        require(tokens.dtype.kind in "iu", f"{path}[{name}].dtype", tokens.dtype, "integers")
+        require(tokens.ndim == 3 and tokens.size > 0, f"{path}[{name}].shape", tokens.shape, "(N, h, w)")
+        splits[name] = sequences(tokens, num_classes, name)
+    return Dataset(path.stem, num_classes, splits["train"], splits["test"], source=source)

@@ -1,0 +1,1 @@
+"""Melodies: Bach's works, MIDI files, POP909 and Lakh."""

@@ -1,0 +1,112 @@
+"""Melodies of Bach: the scores that come with music21, read by our own reader and kept in a cache."""
+
+import importlib.metadata
+import importlib.util
+import io
+import os
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from usd3._internal.files import write_whole
+from usd3.kinds.dataset import REST, Dataset
+from usd3.kinds.melody.musicxml import melodies_of, read_score
+from usd3.kinds.melody.windows import Melody, melodies_dataset, worth_keeping
+
+__all__ = ["load_bach"]
+
+_READER_VERSION = 1  # raise it when the melodies read from a score change
+_STRETCH = 64  # four bars in common time
+_SUFFIXES = (".mxl", ".xml", ".musicxml")
+_DAMAGED = (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+def load_bach(
+    length: int = 256,
+    test_fraction: float = 0.1,
+    seed: int = 0,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Dataset:
+    """Voices of Bach's works as windows of `length` sixteenth notes: pitches 0..127, 128 a rest.
+
+    The scores are those of the installed music21. Windows do not overlap; a short last one is padded with rests and
+    kept if a quarter of it is real. Pieces that share a voice, or 64 steps of one (the same hymn tune, say), are on the
+    same side of the split, in whatever key. The melodies are cached in the folder `cache` (by default $USD3_CACHE, else
+    usd3 in the user's cache folder). `progress` is called with (done, total) while the scores are read.
+    """
+    melodies = _cached_melodies(_cache_folder(cache), progress)
+    return melodies_dataset("bach", melodies, length, test_fraction, seed, stretch=_STRETCH)
+
+
+def _corpus() -> Path:
+    spec = importlib.util.find_spec("music21")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("load_bach needs music21: pip install 'usd3[music]'")
+    return Path(spec.submodule_search_locations[0]) / "corpus" / "bach"
+
+
+def _cache_folder(cache: str | os.PathLike[str] | None) -> Path:
+    if cache is not None:
+        return Path(cache)
+    named = os.environ.get("USD3_CACHE")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "usd3"
+
+
+def _cached_melodies(folder: Path, progress: Callable[[int, int], None] | None) -> list[Melody]:
+    corpus = _corpus()
+    file = folder / f"bach-music21-{importlib.metadata.version('music21')}-reader-{_READER_VERSION}.npz"
+    stored = _unpacked(file)
+    if stored is not None:
+        return stored
+    melodies = _read_corpus(corpus, progress)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(file, _packed(melodies))
+    except OSError:
+        pass  # without a cache the next call reads the scores again
+    return melodies
+
+
+def _read_corpus(corpus: Path, progress: Callable[[int, int], None] | None) -> list[Melody]:
+    files = sorted(file for file in corpus.glob("*") if file.suffix in _SUFFIXES)
+    if not files:
+        raise FileNotFoundError(f"{corpus}: expected the scores that come with music21 (.mxl or .xml)")
+    melodies = []
+    for done, file in enumerate(files, start=1):
+        melodies += [Melody(file.stem, voice, steps) for voice, steps in melodies_of(read_score(file))]
+        if progress is not None:
+            progress(done, len(files))
+    return worth_keeping(melodies)
+
+
+def _packed(melodies: list[Melody]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        steps=np.concatenate([melody.steps for melody in melodies]),
+        lengths=np.array([len(melody.steps) for melody in melodies]),
+        pieces=np.array([melody.piece for melody in melodies]),
+        voices=np.array([melody.voice for melody in melodies]),
+    )
+    return buffer.getvalue()
+
+
+def _unpacked(file: Path) -> list[Melody] | None:
+    """The melodies in a cache file; None if it is missing, damaged, or not what `_packed` makes."""
+    try:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            steps, lengths = stored["steps"], stored["lengths"]
+            pieces, voices = stored["pieces"].tolist(), stored["voices"].tolist()
+        fits = steps.dtype == np.uint8 and len(steps) == lengths.sum() and int(steps.max()) <= REST
+    except _DAMAGED:
+        return None
+    if not (fits and len(lengths) == len(pieces) == len(voices)):
+        return None
+    parts = np.split(steps, np.cumsum(lengths)[:-1])
+    return [Melody(piece, voice, part) for piece, voice, part in zip(pieces, voices, parts)]

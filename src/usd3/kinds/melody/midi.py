@@ -1,0 +1,169 @@
+"""Melodies from and to MIDI files, by symusic."""
+
+import importlib
+import os
+import warnings
+from collections.abc import Collection
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from usd3._internal.checks import as_count, as_number, require, require_type
+from usd3._internal.files import write_whole
+from usd3.kinds.dataset import MUSIC_CLASSES, REST, Dataset
+from usd3.kinds.melody.windows import Melody, melodies_dataset, worth_keeping
+
+__all__ = ["load_midi", "read_midi", "require_symusic", "write_midi"]
+
+_TICKS_PER_STEP = 120
+_VELOCITY = 90
+_SUFFIXES = (".mid", ".midi")
+_Notes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+_MOST_QUARTERS = 2**20  # of all tracks: few bytes can say that a note lasts for years
+
+
+def read_midi(path: str | os.PathLike[str], steps_per_beat: int = 4) -> list[NDArray[np.uint8]]:
+    """One melody for each track with notes, drums left out: the top note at each grid point, 128 for a rest.
+
+    Onsets and ends are rounded to the grid, and a note lasts at least one step. All melodies are as long as the file.
+    """
+    return [steps for _, steps in _melodies(Path(path), as_count(steps_per_beat, "steps_per_beat", 1))]
+
+
+def write_midi(
+    tokens: Any,
+    path: str | os.PathLike[str],
+    steps_per_beat: int = 4,
+    tempo: float = 100,
+    program: int = 0,
+) -> None:
+    """Write a melody (L,) of pitches 0..127 and rests 128; a run of one pitch is one note.
+
+    `tempo` is in quarter notes a minute, `program` the MIDI instrument. A marker keeps rests at the end.
+    """
+    steps = _as_melody(tokens)
+    steps_per_beat = as_count(steps_per_beat, "steps_per_beat", 1)
+    tempo = as_number(tempo, "tempo", 0)
+    symusic = _symusic("write_midi")
+    score = symusic.Score(_TICKS_PER_STEP * steps_per_beat)
+    track = symusic.Track("melody", as_count(program, "program", 0, 127), False)
+    for start, stop in _runs(steps):
+        if steps[start] != REST:
+            onset, duration = start * _TICKS_PER_STEP, (stop - start) * _TICKS_PER_STEP
+            track.notes.append(symusic.Note(onset, duration, int(steps[start]), _VELOCITY))
+    score.tracks.append(track)
+    score.tempos.append(symusic.Tempo(0, tempo))
+    score.markers.append(symusic.TextMeta(len(steps) * _TICKS_PER_STEP, "end"))
+    write_whole(Path(path), score.dumps_midi())
+
+
+def load_midi(folder: str | os.PathLike[str], length: int = 256, test_fraction: float = 0.1, seed: int = 0) -> Dataset:
+    """Windows of the melodies of all .mid and .midi files below `folder`, split by file.
+
+    Four steps a quarter note. Windows as in `load_bach`. Files that share a whole melody are on the same side. An
+    unreadable file, or one longer than 2^20 quarter notes in all its tracks, is skipped with a warning.
+    """
+    folder = Path(folder)
+    require(not folder.is_file(), "path of MIDI files", folder, "a folder of at least 2, one to train on, one held out")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder")
+    _symusic("load_midi")
+    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _SUFFIXES)
+    require(len(files) > 0, f"MIDI files below {folder}", 0, "at least one .mid or .midi")
+    melodies, readable = [], 0
+    for file in files:
+        try:
+            found = _melodies(file, steps_per_beat=4)
+        except (ValueError, OSError) as error:
+            warnings.warn(f"skipped: {error}", stacklevel=2)
+            continue
+        readable += 1
+        piece = file.relative_to(folder).as_posix()
+        melodies += [Melody(piece, voice, steps) for voice, steps in found]
+    require(readable > 0, f"readable MIDI files below {folder}", 0, f"at least one of {len(files)}")
+    melodies = worth_keeping(melodies)
+    pieces = len({melody.piece for melody in melodies})
+    enough = f"at least 2 of {len(files)}, one to train on and one held out"
+    require(pieces >= 2, f"MIDI files with a melody below {folder}", pieces, enough)
+    return melodies_dataset(folder.name, melodies, length, test_fraction, seed)
+
+
+def require_symusic(caller: str) -> None:
+    """Refuse what is to write MIDI files later, before it works for nothing."""
+    _symusic(caller)
+
+
+def _symusic(caller: str) -> Any:
+    try:
+        return importlib.import_module("symusic")
+    except ImportError:
+        raise ImportError(f"{caller} needs symusic: pip install 'usd3[music]'") from None
+
+
+def _melodies(path: Path, steps_per_beat: int) -> list[tuple[str, NDArray[np.uint8]]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    symusic = _symusic("read_midi")
+    try:
+        score = symusic.Score.from_midi(path.read_bytes())
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"{path}: not a readable MIDI file ({error})") from None
+    tracks = [(number, track) for number, track in enumerate(score.tracks) if not track.is_drum and len(track.notes)]
+    notes = {f"track {number} {track.name}".strip(): _notes(track) for number, track in tracks}
+    last = max([int(score.end()), *(int(stops.max()) for _, stops, _ in notes.values())])
+    _require_short(path, score.ticks_per_quarter, last, notes.values())
+    step = score.ticks_per_quarter / steps_per_beat
+    return [(name, _on_grid(*found, step, last)) for name, found in notes.items()]
+
+
+def _require_short(path: Path, ticks: int, last: int, notes: Collection[_Notes]) -> None:
+    """Refuse a file of so many ticks a quarter note that no one could hear to its end, or that cannot count."""
+    first = min([0, *(int(starts.min()) for starts, _, _ in notes)])
+    require(ticks > 0 and first >= 0, str(path), f"{ticks} ticks a quarter, from {first}", "a MIDI file that can count")
+    seen, most = f"{len(notes)} tracks of {last // ticks:,} quarters", f"{_MOST_QUARTERS:,} quarters in all tracks"
+    require(len(notes) * last <= _MOST_QUARTERS * ticks, str(path), seen, f"at most {most}")
+
+
+def _notes(track: Any) -> _Notes:
+    """Onsets and ends in ticks, and pitches."""
+    found = track.notes.numpy()
+    starts, pitches = (found[name].astype(np.int64) for name in ("time", "pitch"))
+    return starts, starts + found["duration"], pitches
+
+
+def _on_grid(
+    starts: NDArray[np.int64], stops: NDArray[np.int64], pitches: NDArray[np.int64], step: float, last: int
+) -> NDArray[np.uint8]:
+    """The top note at each grid point; pitch by pitch, so that no number of long notes takes long."""
+    starts = _nearest(starts, step)
+    stops = np.maximum(starts + 1, _nearest(stops, step))
+    length = max(int(_nearest(np.array([last]), step)[0]), int(stops.max()))
+    top = np.full(length, REST, dtype=np.uint8)
+    for pitch in np.unique(pitches):
+        own = pitches == pitch
+        sounding = np.bincount(starts[own], minlength=length + 1) - np.bincount(stops[own], minlength=length + 1)
+        top[sounding.cumsum()[:-1] > 0] = pitch
+    return top
+
+
+def _nearest(ticks: NDArray[Any], step: float) -> NDArray[np.int64]:
+    return np.floor(ticks / step + 0.5).astype(np.int64)
+
+
+def _as_melody(tokens: Any) -> NDArray[np.int64]:
+    array = np.asarray(tokens.detach().cpu() if isinstance(tokens, Tensor) else tokens)
+    require_type(array.dtype.kind in "iu", "tokens", tokens, "integers")
+    require(array.ndim == 1 and len(array) > 0, "tokens.shape", array.shape, "(L,), at least one step")
+    for value in (int(array.min()), int(array.max())):
+        require(0 <= value < MUSIC_CLASSES, "token", value, "a MIDI pitch 0..127 or 128, a rest")
+    return array.astype(np.int64)
+
+
+def _runs(steps: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """(start, stop) of each run of equal values."""
+    edges = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
+    return list(pairwise(edges))

@@ -1,0 +1,6 @@
+"""A trained model with all that is needed to use it, and the models that come with the package."""
+
+from usd3.pipeline.packaged import find_model, list_models
+from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+
+__all__ = ["Pipeline", "PipelineConfig", "find_model", "list_models"]

@@ -1,0 +1,1 @@
+"""Training: batches, steps, checkpoints, and the run as a whole."""

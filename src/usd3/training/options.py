@@ -1,0 +1,168 @@
+"""A recipe, typed: how a network is trained, and the whole experiment.
+
+A recipe is a YAML file with these fields; any of them can be set on the command line, as in `--model.dim 256`.
+"""
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+from usd3._internal.checks import as_count, as_number, require
+from usd3._internal.fields import require_fields
+from usd3.core.options import DiffusionConfig
+from usd3.kinds.options import DataConfig
+from usd3.methods.options import MethodConfig
+from usd3.nets.options import ModelConfig
+
+__all__ = ["Recipe", "TrainingConfig"]
+
+
+@dataclass
+class TrainingConfig:
+    """How the network is trained.
+
+    Args:
+        steps: optimiser steps.
+        minutes: end after so many minutes of training, where `steps` are not done before; null: no limit. Compilation
+            and the capture of a CUDA graph do not count. How many steps these are differs from run to run. For one
+            process.
+        batch_size: objects of one step, over all devices.
+        accumulate: parts into which a device splits its share of a batch, one after the other, to save memory.
+        objective: of the method "usd3": "usd3", "usd3*", "vlb" or "ce".
+        stratified: spread the times of a batch evenly, which lowers the variance.
+        given: which elements stay clean in training. "none": unconditional; "prefix": always the first `prefix`;
+            "random": sometimes nothing, sometimes a prefix, all but a gap (a box where objects have several
+            dimensions), or scattered elements, so that one model serves generation, continuation and infilling.
+        prefix: elements given by "prefix"; also what `usd3 sample` and `usd3 evaluate` give by default.
+        optimizer: "adamw" or "adam".
+        lr: peak learning rate.
+        betas: decay rates of the optimiser's averages.
+        weight_decay: of the matrices; biases and offsets have none.
+        warmup: steps over which the learning rate rises from 0; at most a quarter of all steps, or of `minutes`, but
+            with the decay "halve", which is counted in steps too, as many as it says.
+        decay: after it: "constant", "cosine" or "linear" to 0 at the end, or "halve" every `halve_every` steps.
+        halve_every: see `decay`.
+        clip: largest norm of the gradient; null: no clipping.
+        ema: decay of the moving average of the weights, ramped up as (1 + n) / (10 + n); 0: no average.
+        precision: "fp32" or "bf16".
+        impl: the code of the loss: "auto" (the fastest that runs here), "eager" (the reference), "chunked" or "triton".
+        compile: use torch.compile.
+        compile_mode: its mode; "reduce-overhead" and "max-autotune" use CUDA graphs of their own, for the loss alone.
+        cuda_graph: run a whole step as one CUDA graph, so that small networks need not wait for the host. "auto": where
+            one process trains one of our networks on a GPU, with `accumulate` 1, `strategy` auto and no other
+            `compile_mode` than "default"; "always": also for a network of your own; "never".
+        accelerator: "auto", "cpu" or "gpu".
+        devices: how many; "auto": all GPUs, or one process on the CPU.
+        nodes: number of machines.
+        strategy: Lightning's, for example "auto", "ddp" or "fsdp".
+        log_every: steps between two rows of the log.
+        validate_every: steps between two estimates of the bound on held-out data; 0: never.
+        validate_objects: held-out objects used for it.
+        checkpoint_every: steps between two checkpoints.
+        keep: how many checkpoints to keep.
+    """
+
+    steps: int = 20_000
+    minutes: float | None = None
+    batch_size: int = 64
+    accumulate: int = 1
+    objective: Literal["usd3", "usd3*", "vlb", "ce"] = "usd3"
+    stratified: bool = True
+    given: Literal["none", "prefix", "random"] = "random"
+    prefix: int = 32
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.01
+    warmup: int = 500
+    decay: Literal["constant", "cosine", "linear", "halve"] = "cosine"
+    halve_every: int = 47_000
+    clip: float | None = 1.0
+    ema: float = 0.999
+    precision: Literal["fp32", "bf16"] = "fp32"
+    impl: Literal["auto", "eager", "chunked", "triton"] = "auto"
+    compile: bool = False
+    compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
+    cuda_graph: Literal["auto", "always", "never"] = "auto"
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    devices: int | Literal["auto"] = "auto"
+    nodes: int = 1
+    strategy: str = "auto"
+    log_every: int = 50
+    validate_every: int = 1000
+    validate_objects: int = 64
+    checkpoint_every: int = 1000
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        require_fields(self, "training")
+        for name in ("steps", "batch_size", "accumulate", "halve_every", "nodes", "log_every", "validate_objects"):
+            as_count(getattr(self, name), f"training.{name}", 1)
+        for name in ("checkpoint_every", "keep"):
+            as_count(getattr(self, name), f"training.{name}", 1)
+        for name in ("prefix", "warmup", "validate_every"):
+            as_count(getattr(self, name), f"training.{name}", 0)
+        if self.minutes is not None:
+            as_number(self.minutes, "training.minutes", 0)
+        if self.clip is not None:
+            as_number(self.clip, "training.clip", 0)
+        as_number(self.lr, "training.lr", 0)
+        as_number(self.ema, "training.ema", 0, 1, closed=True)
+        as_number(self.weight_decay, "training.weight_decay", 0, closed=True)
+        for reason in self.graph_hindrances if self.cuda_graph == "always" else ():
+            require(False, "training.cuda_graph", self.cuda_graph, f"auto or never with {reason}")
+
+    @property
+    def graph_hindrances(self) -> list[str]:
+        """The settings with which a step cannot be one CUDA graph."""
+        own_graphs = self.compile and self.compile_mode != "default"
+        found = {
+            f"training.accelerator {self.accelerator}": self.accelerator == "cpu",
+            f"training.accumulate {self.accumulate}": self.accumulate > 1,
+            f"training.strategy {self.strategy}": self.strategy != "auto",
+            f"training.devices {self.devices}": self.devices not in (1, "auto"),
+            f"training.nodes {self.nodes}": self.nodes > 1,
+            f"training.compile_mode {self.compile_mode}": own_graphs,
+        }
+        return [setting for setting, hinders in found.items() if hinders]
+
+    def learning_rate(self, step: int, spent: float = 0.0) -> float:
+        """The learning rate at a step, as a part of the peak; `spent` is the part of `minutes` that is behind us."""
+        warmup, hurried = min(self.warmup, self.steps // 4), 4 * spent
+        if self.decay == "halve":  # counted in steps, however long the run is
+            warmup, hurried = self.warmup, 0.0
+        rise = min(1.0, max((step + 1) / warmup, hurried)) if warmup else 1.0
+        done = max(max(0.0, step - warmup) / max(1, self.steps - warmup), spent)
+        fall = {
+            "constant": 1.0,
+            "cosine": 0.5 + 0.5 * math.cos(math.pi * min(1.0, done)),
+            "linear": 1 - min(1.0, done),
+            "halve": 0.5 ** (step // self.halve_every),
+        }
+        return rise * fall[self.decay]
+
+
+@dataclass
+class Recipe:
+    """A whole experiment.
+
+    Args:
+        data: where the sequences come from.
+        diffusion: noise, schedule and kind of time.
+        method: USD3 or one of its competitors.
+        model: the network.
+        training: how it is trained.
+        seed: seed of the weights and of every draw in training.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    diffusion: DiffusionConfig = field(default_factory=DiffusionConfig)
+    method: MethodConfig = field(default_factory=MethodConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    seed: int = 0
+
+    @property
+    def recipe(self) -> "Recipe":
+        """The recipe alone, without the options that a command adds to it."""
+        return Recipe(**{part.name: getattr(self, part.name) for part in fields(Recipe)})

@@ -1,0 +1,150 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import usd3
+from support.problems import D, K, LargestTensor
+from support.statistics import chi_square_p_value
+
+N = 200_000
+FALSE_ALARM = 1e-6  # of each statistical test below
+
+
+def counts(x, k=K):
+    return torch.bincount(x.flatten(), minlength=k).double().numpy()
+
+
+def test_m_at_x_is_the_probability_of_each_category(noise):
+    noise, rows = noise
+    x = torch.arange(K)[:, None].expand(K, D)
+    np.testing.assert_allclose(noise.at(x).numpy(), rows.T, atol=1e-15)
+
+
+def test_draws_follow_m(noise, generator):
+    noise, rows = noise
+    drawn = noise.sample(torch.zeros(N, D, dtype=torch.long), generator)
+    for d in range(D):
+        assert chi_square_p_value(counts(drawn[:, d]), N * rows[d]) > FALSE_ALARM
+
+
+def test_draws_of_others_follow_m_without_x(noise, generator):
+    noise, rows = noise
+    for x in range(K):
+        drawn = noise.sample_other(torch.full((N, D), x), generator)
+        for d in range(D):
+            rest = np.where(np.arange(K) == x, 0, rows[d])
+            if rest.sum() > 0:
+                assert chi_square_p_value(counts(drawn[:, d]), N * rest / rest.sum()) > FALSE_ALARM
+
+
+def test_elements_of_any_shape_and_inner_broadcast(generator):
+    probs = torch.tensor([[[1.0, 0.0, 0.0]], [[0.0, 0.5, 0.5]]])  # (2, 1, K): one m per row of a 2 x 5 object
+    noise = usd3.Marginal(probs)
+    x = noise.sample(torch.zeros(1000, 2, 5, dtype=torch.long), generator)
+    assert (x[:, 0] == 0).all()
+    assert set(x[:, 1].unique().tolist()) == {1, 2}
+    assert noise.at(x).shape == x.shape
+    with pytest.raises(ValueError, match=r"noise\.probs\.shape"):
+        noise.require_fits(torch.Size([1000, 3, 5]))
+
+
+@pytest.mark.parametrize("rare", [1e-6, 1e-9])
+def test_rare_categories_come_as_often_as_they_should(rare):
+    """The interval of a rare category in the CDF has its width, so no uniform of 53 bits misses or doubles it."""
+    probs = torch.full((50257,), (1 - rare) / 50256, dtype=torch.float64)
+    probs[20000] = rare
+    noise = usd3.Marginal(probs)
+    cdf = noise._cdf(torch.device("cpu"))
+    assert float(cdf[20000] - cdf[19999]) == pytest.approx(rare, rel=1e-6)
+
+
+def test_from_data_counts_and_smooths():
+    x = np.array([[0, 1], [0, 2], [0, 1]])
+    np.testing.assert_allclose(usd3.Marginal.from_data(x, smoothing=0).probs, [0.5, 1 / 3, 1 / 6])
+    np.testing.assert_allclose(usd3.Marginal.from_data(x, 4).probs, [0.4, 0.3, 0.2, 0.1])
+    each = usd3.Marginal.from_data(x, 3, smoothing=0, per_element=True)
+    np.testing.assert_allclose(each.probs, [[1, 0, 0], [0, 2 / 3, 1 / 3]])
+    assert usd3.Marginal.from_data(torch.zeros(5, 2, 3, dtype=torch.uint8), 4, per_element=True).probs.shape == (
+        2,
+        3,
+        4,
+    )
+
+
+def test_probabilities_slightly_off_are_renormalised():
+    probs = usd3.Marginal([0.5, 0.50005]).probs
+    assert float(probs.sum()) == pytest.approx(1, abs=1e-15)
+
+
+def test_shared_noise_never_holds_a_table_per_element():
+    """16 x 1024 elements of 512 categories: no tensor has more than a few numbers per element."""
+    x = torch.zeros(16, 1024, dtype=torch.long)
+    for noise in (usd3.Marginal(np.full(512, 1 / 512)), usd3.Uniform(512), usd3.Absorbing(512)):
+        d = usd3.Diffusion(noise, usd3.Cosine())
+        with LargestTensor() as largest:
+            noise.sample_other(noise.sample(x))
+            d.posterior(x, d.q_sample(x, 0.5), 0.5, 0.2).sample()
+        assert largest.bytes <= 4 * 8 * x.numel()
+    each = usd3.Marginal(np.full((1024, 512), 1 / 512))
+    with LargestTensor() as largest:
+        each.sample_other(each.sample(x))
+    assert largest.bytes <= 8 * 1024 * 512
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: usd3.Uniform(1), ValueError, "num_classes = 1: expected an integer >= 2"),
+        (lambda: usd3.Uniform(2.5), TypeError, "num_classes is a float: expected"),
+        (lambda: usd3.Absorbing(4, mask=4), ValueError, r"mask = 4: expected an integer 0\.\.3"),
+        (lambda: usd3.Marginal([0.5, 0.6]), ValueError, r"probs\.sum\(-1\) = 1\.1: expected 1 within 1e-4"),
+        (lambda: usd3.Marginal([1.5, -0.5]), ValueError, r"probs = -0\.5: expected no negative"),
+        (lambda: usd3.Marginal([float("nan"), 1.0]), ValueError, "probs = nan: expected no negative and no NaN"),
+        (lambda: usd3.Marginal(0.5), ValueError, r"probs\.shape = \(\): expected"),
+        (lambda: usd3.Marginal([[0.5, 0.5], [0.9, 0.2]]), ValueError, r"probs\.sum\(-1\) = 1\.1"),
+        (lambda: usd3.Marginal.from_data([[0, 7]], 5), ValueError, r"x contains 7: expected categories 0\.\.4"),
+        (lambda: usd3.Marginal.from_data([[0.5]]), TypeError, "x is a torch.float32 tensor: expected an integer"),
+        (lambda: usd3.Marginal.from_data(np.zeros((0, 3), int)), ValueError, r"x\.shape = \(0, 3\): expected at least"),
+        (lambda: usd3.Marginal.from_data([[0, 1]], smoothing=-1), ValueError, "smoothing = -1: expected"),
+    ],
+)
+def test_bad_arguments_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_a_noise_of_ones_own_is_checked_like_any_other():
+    class Half(usd3.Noise):
+        def __init__(self):
+            super().__init__([0.5, 0.5])
+
+    assert Half().num_classes == 2
+    with pytest.raises(ValueError, match=r"probs\.sum\(-1\) = 6\.0: expected 1"):
+        usd3.Noise([1, 2, 3])
+
+
+def test_numpy_integers_count_and_every_integer_dtype_is_data():
+    assert usd3.Uniform(np.int64(4)).num_classes == 4
+    assert usd3.Absorbing(np.int32(4), mask=np.int8(0)).mask == 0
+    for dtype in (np.uint8, np.uint16, np.int32, np.uint32, np.uint64):
+        np.testing.assert_allclose(usd3.Marginal.from_data(np.array([[0, 1]], dtype), smoothing=0).probs, [0.5, 0.5])
+
+
+def test_copies_for_devices_are_neither_inference_tensors_nor_pickled():
+    noise = usd3.Marginal([0.2, 0.8])
+    with torch.inference_mode():
+        noise.sample_other(noise.sample(torch.zeros(2, 2, dtype=torch.long)))
+        noise.probs_on(torch.device("cpu"), torch.float32)
+    assert not noise.probs_on(torch.device("cpu"), torch.float32).is_inference()
+    assert not noise._cdf(torch.device("cpu")).is_inference()
+    copy = pickle.loads(pickle.dumps(noise))
+    assert copy._copies == {}
+    assert copy._cdfs == {}
+    assert torch.equal(copy.probs, noise.probs)
+
+
+def test_repr():
+    assert repr(usd3.Uniform(5)) == "Uniform(5)"
+    assert repr(usd3.Absorbing(5)) == "Absorbing(5, mask=4)"

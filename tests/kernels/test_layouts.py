@@ -1,0 +1,150 @@
+"""Memory of any layout: what a kernel takes may be a view, with gaps, transposed, expanded, or part of something.
+
+A kernel reads memory, not strides: it must be given row-major tensors without gaps, whoever made them.
+"""
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+
+import usd3
+from support.kernel_cases import case, loss_and_gradient
+from support.problems import K, device_of
+from usd3._internal.checks import Checks
+from usd3.core.fused import coefficients_of, draw, leap_of, problem_of
+from usd3.core.mixture import Jumps
+from usd3.kernels.choice import run_rows
+
+P = torch.rand(K, 3, generator=torch.Generator().manual_seed(0)).softmax(0)
+ONE = torch.tensor([0.1, 0.2, 0.3, 0.4])
+
+TABLES = {
+    "transposed": P.T,
+    "with gaps": torch.stack([P.T, 1 - P.T], -1)[..., 0],
+    "inside": torch.cat([torch.ones(1, K), P.T])[1:],
+    "one row": ONE[None],
+    "one row of each object": ONE.expand(1, 1, K),
+    "expanded": ONE.expand(3, K),
+    "expanded elements": P.T[None].expand(2, 3, K).transpose(0, 1)[:, 0],
+    "one for each object": torch.stack([ONE, ONE.flip(0)])[:, None],
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("num_steps", [10, None])
+def test_the_layout_of_the_noise_does_not_matter(impl, table, num_steps):
+    """The numbers are those of the eager code with a table of its own for every element."""
+    device, B = device_of(impl), 2
+    whole = TABLES[table].expand(B, 3, K).contiguous()
+    chance = torch.Generator().manual_seed(3)
+    x_0, x_t = (torch.randint(K, (B, 3), generator=chance) for _ in range(2))
+    logits = torch.randn(B, 3, K, generator=chance, dtype=torch.float64)
+    t, found = 7 if num_steps else 0.7, []
+    for which, probs in (("eager", whole), (impl, TABLES[table])):
+        d = usd3.Diffusion(usd3.Marginal(probs), usd3.Cosine(), num_steps, impl=which)
+        where = device_of(which)
+        own = [v.to(where) for v in (logits, x_t, x_0)]
+        drawn = d.draw(own[0], own[1], t, 0, torch.Generator().manual_seed(0))
+        found.append([*loss_and_gradient(d, *own, t, "usd3*"), drawn])
+    for a, b in zip(*found):
+        torch.testing.assert_close(a.to(device), b, rtol=1e-9, atol=1e-12)
+
+
+def gapped(v):
+    """The same numbers with others between and before them."""
+    other = torch.zeros_like(v) if v.dtype == torch.bool else v + 1
+    return torch.stack([other, v, other], -1)[..., 1]
+
+
+def views(value):
+    """The tensors of a problem, one at a time, as views with gaps."""
+    for field in fields(value):
+        tensor = getattr(value, field.name)
+        if isinstance(tensor, torch.Tensor):
+            view = gapped(tensor)
+            assert not view.is_contiguous()
+            yield replace(value, **{field.name: view})
+
+
+def test_a_loss_reads_every_tensor_by_its_strides(fused):
+    d, x_0, x_t, t, logits = case(fused, "per_element")
+    free = torch.ones_like(x_0, dtype=torch.bool)
+    free[1, 2] = False
+    p = problem_of(d.noise, coefficients_of(*d._numbers(t.double() / 10, None, x_t)), True, x_t, x_0, free)
+    weights = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(logits.device)
+    rows = logits.reshape(-1, K)
+
+    def found(rows, p, weights):
+        gradient = torch.empty(len(rows), K, dtype=rows.dtype, device=rows.device)
+        return run_rows("loss_rows", fused, rows, p, weights, True, gradient), gradient
+
+    expected = found(rows, p, weights)
+    wide = torch.cat([rows + 1, rows, rows], 1)[:, K : 2 * K]
+    problems = list(views(p))
+    assert len(problems) == 5
+    for args in ((wide, p, weights), (rows, p, gapped(weights)), *((rows, other, weights) for other in problems)):
+        for a, b in zip(found(*args), expected):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-15)
+
+
+def test_a_draw_reads_every_tensor_by_its_strides(fused):
+    d, x_0, x_t, t, logits = case(fused, "per_element", num_steps=None)
+    free = torch.ones_like(x_0, dtype=torch.bool)
+    free[1, 2] = False
+    level, to = d._numbers(t.double(), torch.zeros_like(t.double()), x_t)
+    jumps = Jumps(to.clean, to.noise, 0.1 * to.noise)
+    u = torch.rand(2, *x_t.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).to(x_t.device)
+    leap, rows = leap_of(d.noise, level, jumps, x_t, u[1], free), logits.reshape(-1, K)
+    leaps = list(views(leap))
+    assert len(leaps) == 5
+    wide = torch.cat([rows + 1, rows, rows], 1)[:, K : 2 * K]
+    for v in (u.reshape(2, -1), None):
+        expected = run_rows("draw_rows", fused, rows, leap, v)
+        for args in ((wide, leap, v), (rows, leap, None if v is None else gapped(v)), *((rows, p, v) for p in leaps)):
+            torch.testing.assert_close(run_rows("draw_rows", fused, *args), expected, rtol=1e-12, atol=0)
+
+
+def test_uniforms_may_be_a_part_of_more(impl):
+    d, _, x_t, t, logits = case(impl, "uniform", num_steps=None)
+    level, to = d._numbers(t.double(), torch.zeros_like(t.double()), x_t)
+    more = torch.rand(2, 8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).to(x_t.device)
+    a, b = (
+        draw(logits, x_t, d.noise, level, Jumps(to.clean, to.noise), u, None, impl, Checks(True))
+        for u in (more[:, :4], more[:, :4].contiguous())
+    )
+    assert torch.equal(a, b)
+
+
+def test_masks_times_and_categories_may_be_views(impl):
+    d, x_0, x_t, t, logits = case(impl, "per_element")
+    given = torch.zeros_like(x_0, dtype=torch.bool)
+    given[1] = given[2, 0] = True
+    pad = torch.tensor([[False], [False], [False], [True]], device=x_0.device)
+    expected = loss_and_gradient(d, logits, x_t, x_0, t, given=given, pad=pad)
+    turned = lambda v: v.T.contiguous().T
+    for a, b in zip(
+        loss_and_gradient(d, logits, turned(x_t), turned(x_0), gapped(t), given=turned(given), pad=gapped(pad)),
+        expected,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-15)
+
+
+def test_a_projection_may_be_made_of_views(impl):
+    d, x_0, x_t, t, _ = case(impl, "per_element", num_steps=None)
+    chance = torch.Generator().manual_seed(7)
+    hidden, weight, bias, at_x = (
+        torch.randn(*size, generator=chance, dtype=torch.float64).to(x_0.device)
+        for size in ((4, 3, 5), (K, 5), (K,), (4, 3))
+    )
+
+    def found(*parts):
+        leaves = [v.detach().requires_grad_() for v in parts[:3]]
+        loss = d.loss_from_logits(usd3.Projection(*leaves, parts[3]), x_t, x_0, t).loss
+        return [loss.detach(), *torch.autograd.grad(loss, leaves)]
+
+    expected = found(hidden, weight, bias, at_x)
+    turned = hidden.transpose(0, 2).contiguous().transpose(0, 2), weight.T.contiguous().T
+    for parts in ((gapped(hidden), gapped(weight), gapped(bias), gapped(at_x)), (*turned, bias, at_x.T.clone().T)):
+        for a, b in zip(found(*parts), expected):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-15)

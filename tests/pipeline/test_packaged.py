@@ -1,0 +1,339 @@
+"""Models that are exported, found by their name, and used without the data they were trained on."""
+
+import copy
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from torch import nn
+
+import usd3
+from support.runs import tiny_recipe, weights_of
+from usd3.cli import compare
+from usd3.cli.export import rounded, without_places
+from usd3.cli.main import COMMANDS, main
+from usd3.evaluation.cards import Card
+from usd3.kinds.dataset import ImageSource
+from usd3.kinds.melody.midi import read_midi
+from usd3.kinds.options import DataConfig
+from usd3.metrics import melody_structure
+from usd3.nets.options import ModelConfig
+from usd3.pipeline import packaged as models
+from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.training.run import fit
+
+HEAVY = ("lightning", "torchmetrics", "matplotlib", "torch._dynamo", "music21")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A trained run, with its evaluation."""
+    folder = tmp_path_factory.mktemp("trained")
+    fit(tiny_recipe(folder, steps=2), folder / "run", progress=False)
+    assert main(["evaluate", str(folder / "run"), "--steps", "2", "--runs", "2"]) == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def packaged(run, tmp_path, monkeypatch):
+    """The models of the package: here one, `counting`; the current folder is another, empty one."""
+    shelf, here = tmp_path / "shelf", tmp_path / "here"
+    here.mkdir()
+    assert main(["export", str(run), "--out", str(shelf / "counting")]) == 0
+    monkeypatch.setattr(models, "FOLDER", shelf)
+    monkeypatch.chdir(here)
+    return shelf
+
+
+def error_of(capsys, *arguments: str) -> str:
+    """The one line that a wrong command ends with."""
+    capsys.readouterr()
+    assert main(list(arguments)) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    return line
+
+
+def files_in(folder) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_exported_model_tells_everything_but_where_it_was_made(run, tmp_path, capsys):
+    out = tmp_path / "shared"
+    extra = ["--metrics", str(run / "evaluation.json"), "--data_licence", "CC0", "--name", "Counting"]
+    assert main(["export", str(run), "--out", str(out), *extra]) == 0
+    assert files_in(out) == {"config.json", "model.safetensors", "README.md"}
+    for name in ("config.json", "README.md"):
+        assert str(run.parent) not in (out / name).read_text()
+    config = json.loads((out / "config.json").read_text())
+    assert config["data"]["path"] is None
+    before = json.loads((run / "config.json").read_text())
+    before["data"]["path"] = None
+    assert config == before
+    card = (out / "README.md").read_text()
+    size = len(weights_of(Pipeline.from_pretrained(run)))
+    for words in (
+        "# Counting\n",
+        f"{size:,} parameters",
+        "trained for 2 steps",
+        "50 to train on, 10 held out",
+        "the arrays train and test of the file",
+        "licence: CC0",
+        "by `usd3 evaluate shared --data_path PATH --prefix 2 --runs 2 --steps 2` with torch",
+        "| Markov chain |",
+        f"torch {torch.__version__}",
+        "usd3 evaluate shared --data_path PATH",
+    ):
+        assert words in card
+    found = json.loads((run / "evaluation.json").read_text())["rows"]["model"]["1g_hellinger"]
+    assert f"| model | {found['mean']:.3f} ± {found['std']:.3f} |" in card
+    text, whole = re.search(r"```yaml\n(.*?)```", card, re.DOTALL)[1], yaml.safe_load((run / "recipe.yaml").read_text())
+    assert yaml.safe_load(text) == whole | {"data": whole["data"] | {"path": "data.npz"}}
+    (tmp_path / "recipe.yaml").write_text(text)
+    assert main(["train", str(tmp_path / "recipe.yaml"), "--print_config"]) == 0
+    assert "config.json, model.safetensors and README.md in" in capsys.readouterr().out
+    assert "a folder that is new or empty" in error_of(capsys, "export", str(run), "--out", str(out))
+
+
+def test_weights_are_stored_short_and_loaded_long(run, tmp_path):
+    whole = weights_of(Pipeline.from_pretrained(run))
+    for name, kind, error in (
+        ("fp16", torch.float16, 2**-11),
+        ("bf16", torch.bfloat16, 2**-8),
+        ("fp32", whole.dtype, 0),
+    ):
+        assert main(["export", str(run), "--out", str(tmp_path / name), "--dtype", name]) == 0
+        assert {value.dtype for value in load_file(tmp_path / name / "model.safetensors").values()} == {kind}
+        weights = weights_of(Pipeline.from_pretrained(tmp_path / name, device="cpu"))
+        assert weights.dtype == torch.float32
+        assert ((weights - whole).abs() <= error * whole.abs() + 2**-25).all()
+
+
+def test_rounding_hardly_moves_the_probabilities():
+    torch.manual_seed(0)
+    model = Pipeline(PipelineConfig(129, [32], model=ModelConfig(dim=32, depth=2, heads=2))).model
+    for weight in model.parameters():
+        nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)  # as made, the last layer is 0
+    x, t = torch.randint(129, (4, 32)), torch.tensor([0.05, 0.3, 0.6, 0.95])
+    with torch.inference_mode():
+        exact = model(x, t).log_softmax(-1)
+        for kind, most in (("fp16", 0.02), ("bf16", 0.15)):
+            short = copy.deepcopy(model)
+            short.load_state_dict(rounded(model, kind))
+            moved = (short(x, t).log_softmax(-1) - exact).abs().max()
+            assert 0 < moved < most
+    assert exact.std() > 0.5
+
+
+def test_buffers_stay_exact_and_large_weights_are_refused():
+    model = nn.Linear(3, 3)
+    model.register_buffer("table", torch.tensor([1 / 3]))
+    state = rounded(model, "fp16")
+    assert (state["weight"].dtype, state["table"].item()) == (torch.float16, model.table.item())
+    nn.init.constant_(model.bias, 1e5)
+    with pytest.raises(ValueError, match="dtype = fp16: expected bf16 or fp32, as bias has numbers up to 1e\\+05"):
+        rounded(model, "fp16")
+    assert rounded(model, "bf16")["bias"].isfinite().all()
+
+
+def test_a_model_of_images_keeps_the_fingerprint_of_its_vqgan():
+    source = ImageSource("/home/me/runs/vqgan", "/data/cifar", flips=True, fingerprint="abc")
+    config = PipelineConfig(16, [4, 4], data=DataConfig("image_tokens", "/home/me/tokens.npz"), source=source)
+    assert without_places(config).source == ImageSource("vqgan", "cifar", flips=True, fingerprint="abc")
+    assert "/" not in str(without_places(config))
+    card = Card("A", "a", without_places(config), {}, 1, "fp16", 2, "tokens").as_markdown()
+    assert "usd3 sample a --vqgan FOLDER\n" in card
+    assert "usd3 evaluate a --data_path PATH --images.path IMAGES --images.vqgan FOLDER --images.classifier" in card
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "out = None: expected the new folder"),
+        (["--out", "new", "--metrics", "nothing.json"], "metrics = nothing.json: no such file"),
+        (["--out", "new", "--metrics", "other.json"], "metrics = other.json: expected what `usd3 evaluate` wrote"),
+        (["--out", "new", "--metrics", "elsewhere.json"], "steps in elsewhere.json = 7: expected 2, as the model has"),
+        (["--out", "new", "--data_path", "nothing.npz"], "nothing.npz"),
+    ],
+)
+def test_wrong_exports_write_nothing(run, tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    found = json.loads((run / "evaluation.json").read_text())
+    (tmp_path / "elsewhere.json").write_text(json.dumps(found | {"trained": found["trained"] | {"steps": 7}}))
+    (tmp_path / "other.json").write_text("{}")
+    assert message in error_of(capsys, "export", str(run), *arguments)
+    assert not (tmp_path / "new").exists()
+    assert "expected the folder of a run" in error_of(capsys, "export", str(tmp_path), "--out", "new")
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "data: {path: 1}\n", "data: {path: null}\ntraining: [1]\n"])
+def test_a_damaged_recipe_is_not_exported(run, tmp_path, capsys, content):
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "recipe.yaml").write_text(content)
+    told = error_of(capsys, "export", str(tmp_path / "run"), "--out", str(tmp_path / "new"))
+    assert f"{tmp_path / 'run' / 'recipe.yaml'}: expected the recipe of a run" in told
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.filterwarnings("default:the run is not finished")
+def test_an_unfinished_run_is_exported_with_a_warning(run, tmp_path, capsys):
+    shutil.copytree(run, tmp_path / "run")
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    recipe["training"] |= {"steps": 5000, "minutes": 9}
+    (tmp_path / "run" / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "new")]) == 0
+    assert "warning: the run is not finished: 2 of 5,000 steps, 0.0 of 9 minutes" in capsys.readouterr().err
+    assert main(["export", str(run), "--out", str(tmp_path / "other")]) == 0
+    assert "not finished" not in capsys.readouterr().err
+
+
+def test_a_packaged_model_is_found_by_its_name_and_left_as_it_is(packaged, run, tmp_path, capsys):
+    before, data = files_in(packaged), ["--data_path", str(run.parent / "data.npz")]
+    assert list(usd3.list_models()) == ["counting"]
+    assert usd3.Pipeline.from_pretrained("counting").config.steps == 2
+    assert main(["sample", "counting", "--num", "2", "--steps", "2"]) == 0
+    assert main(["sample", "--model", "counting", "--steps", "2", "--out", "one.npz"]) == 0
+    assert main(["evaluate", "counting", "--steps", "2", "--runs", "1", "--limit", "3", *data]) == 0
+    assert main(["evaluate", "counting", "--steps", "2", "--limit", "3", "--sweep", "0", *data]) == 0
+    made = files_in(tmp_path / "here")
+    assert {"one.npz", "runs/models/counting/samples/samples.npz", "runs/models/counting/evaluation.json"} <= made
+    assert "runs/models/counting/sweep/sweep.json" in made
+    assert files_in(packaged) == before
+    capsys.readouterr()
+    assert main(["info"]) == 0
+    assert "  counting       A model of 8 categories of 5 kinds" in capsys.readouterr().out
+    assert main(["info", "counting"]) == 0
+    assert f"card: {packaged / 'counting' / 'README.md'}" in capsys.readouterr().out
+    assert "or a packaged model: counting (is counting meant?)" in error_of(capsys, "sample", "couting")
+    assert usd3.Pipeline.from_pretrained(packaged / "counting").config.steps == 2
+    assert models.results_folder(packaged / "counting") == models.results_folder("counting")
+    assert models.results_folder(run) == run
+
+
+def test_a_folder_of_that_name_comes_first(packaged, run, tmp_path):
+    own = Pipeline.from_pretrained(run)
+    own.config.steps = 77
+    own.save_pretrained("counting")
+    assert usd3.Pipeline.from_pretrained("counting").config.steps == 77
+    assert main(["sample", "counting", "--num", "1", "--steps", "2"]) == 0
+    assert (tmp_path / "here" / "counting" / "samples" / "samples.npz").is_file()
+
+
+def test_without_the_data_a_prompt_from_them_is_refused_in_one_line(packaged, run, capsys):
+    for command in (["sample", "counting", "--prompt", "test"], ["evaluate", "counting"]):
+        line = error_of(capsys, *command)
+        assert "the model does not say where its data are" in line
+        assert "--data_path PATH" in line
+    arguments = ["--prompt", "test", "--data_path", str(run.parent / "data.npz"), "--num", "2", "--steps", "2"]
+    assert main(["sample", "counting", *arguments, "--out", "x.npz"]) == 0
+    assert (np.load("x.npz")["tokens"][:, :2] == np.load(run.parent / "data.npz")["test"][:2, :2]).all()
+
+
+def test_a_recipe_wins_where_a_recipe_is_meant(packaged, run, capsys):
+    (packaged / "counting").rename(packaged / "bach")
+    assert main(["info", "bach"]) == 0
+    text = capsys.readouterr().out
+    assert yaml.safe_load(text)["data"]["source"] == "bach"
+    assert "# A model of 8 categories of 5 kinds" in text
+    read = lambda names: compare.CompareOptions(seed=len(names))
+    assert compare._entry("bach", ["base"], read).trained is None
+    (packaged / "bach").rename(packaged / "counting")
+    exported = compare._entry("counting", ["base"], read)
+    assert (exported.label, exported.trained) == ("counting", packaged / "counting")
+    entries = compare._knowing_data([exported, compare._entry(f"own:{run}", [], read)], None)
+    data = str(run.parent / "data.npz")
+    assert [compare._data(entry).path for entry in entries] == [data, data]
+
+
+def test_bach_without_music21_and_without_anything_heavy(tmp_path):
+    net = ModelConfig(dim=16, depth=1, heads=2)
+    config = PipelineConfig(129, [16], data=DataConfig("bach"), music=True, model=net, prefix=4)
+    Pipeline(config).save_pretrained(tmp_path / "bach")
+    code = f"""
+import sys
+sys.modules["music21"] = None
+from usd3.cli import main
+assert main(["--help"]) == 0
+assert main(["sample", "bach", "--steps", "2", "--out", "tune.mid"]) == 0
+print("brought:", [name for name in {HEAVY} if sys.modules.get(name)])
+sys.exit(main(["sample", "bach", "--prompt", "test"]))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert found.returncode == 1
+    assert "brought: []" in found.stdout
+    assert "load_bach needs music21" in found.stderr.splitlines()[-1]
+    (melody,) = read_midi(tmp_path / "tune.mid")
+    assert len(melody) == 16
+
+
+@pytest.mark.parametrize("out", [[], ["--out", "tunes"], ["--out", "tune.mid"]], ids=str)
+def test_melodies_that_could_not_be_written_are_not_drawn(out, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "symusic", None)
+    monkeypatch.setattr(Pipeline, "sample", None)
+    assert main(["sample", "bach", "--device", "cpu", *out]) == 1
+    assert "needs symusic: pip install" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_overview_says_what_the_options_say():
+    for command in COMMANDS.values():
+        assert command.about == command.options.__doc__.strip().partition("\n")[0]
+
+
+@pytest.mark.parametrize("name", list(usd3.list_models()))
+def test_the_models_of_the_package_are_small_and_say_what_they_are(name):
+    folder = models.FOLDER / name
+    assert files_in(folder) == {"README.md", "config.json", "model.safetensors"}
+    assert (folder / "model.safetensors").stat().st_size <= 8_000_000
+    card = (folder / "README.md").read_text()
+    for words in ("- licence: ", "sequences: ", "usd3 train recipe.yaml", "Markov chain", "bits/element"):
+        assert words in card
+    config = json.loads((folder / "config.json").read_text())
+    assert config["data"]["path"] is None
+    assert ("--prompt yours.mid --prefix 32  # as it was trained" in card) == (config["given"] == "prefix")
+
+
+def ode_to_joy():
+    """Beethoven's, in C: sixteen bars of quarter notes on a grid of sixteenths, (1, 256)."""
+    begins = [64, 64, 65, 67, 67, 65, 64, 62, 60, 60, 62, 64]
+    quarters = 2 * [*begins, 64, 62, 62, 62, *begins, 62, 60, 60, 60]
+    return torch.tensor(quarters).repeat_interleave(4)[None]
+
+
+@pytest.mark.parametrize("name", ["bach", "pop909"])
+def test_the_models_of_the_package_play_and_go_on_as_one_would(name, tmp_path, monkeypatch):
+    pytest.importorskip("symusic")
+    monkeypatch.chdir(tmp_path)
+    assert main(["sample", "--model", name, "--steps", "8", "--out", "tune.mid"]) == 0
+    assert (tmp_path / "tune.mid").stat().st_size > 200
+    pipeline = usd3.Pipeline.from_pretrained(name, device="cpu")
+    tune, given = ode_to_joy(), (torch.arange(256) < 32)[None]
+    order = torch.cat([torch.arange(32), 32 + torch.randperm(224, generator=torch.Generator().manual_seed(0))])
+    right, shuffled = (pipeline.bound(x, given, num_samples=8).item() / 224 for x in (tune, tune[:, order]))
+    assert right < 0.6  # 0.31 and 0.16 when they were packaged; uniform guesses need log 129 = 4.86
+    assert shuffled > 1.5  # 2.6 and 2.2
+
+
+def test_the_model_of_bach_knows_his_melodies():
+    pipeline = usd3.Pipeline.from_pretrained("bach", device="cpu")
+    held_out = pipeline.config.data.load().test.tokens[:8].long()
+    nats = pipeline.bound(held_out, num_samples=8) / 256
+    assert nats.mean() < 0.6  # 0.45 when it was packaged
+
+
+@pytest.mark.parametrize("name", ["bach", "pop909"])
+def test_melodies_drawn_from_nothing_keep_their_metre(name):
+    """74 and 42 % of the notes of 195 and 862 melodies begin on a beat; without places it was 28 % on POP909."""
+    pipeline = usd3.Pipeline.from_pretrained(name, device="cpu")
+    found = melody_structure(pipeline.sample(4, num_steps=12))
+    assert found["on_beat"].mean > {"bach": 0.5, "pop909": 0.33}[name]
+    assert found["rests"].mean < 0.5
