@@ -27,7 +27,7 @@ time.sleep(60)
 PARENT = """
 import subprocess, sys
 from pathlib import Path
-from usd3.commands import jobs
+from usd3.cli import jobs
 real = subprocess.Popen
 jobs.subprocess.Popen = lambda words, **options: real([sys.executable, "slow.py"], **options)
 jobs.run_jobs("training", [jobs.Job("a", ["train"], Path("a.log"))], 1)

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from usd3.kinds import scramble
 from usd3.kinds.dataset import Dataset, Sequences
+from usd3.kinds.scramble import scramble
 
 
 def split(rows=((0, 1, 2), (2, 1, 0)), pad=None):

@@ -15,6 +15,7 @@ from support.runs import tiny_recipe
 from support.schedules import Square
 from support.statistics import chi_square_p_value
 from usd3.core import converters
+from usd3.core.options import DiffusionConfig
 from usd3.methods import D3PM, Transitions
 from usd3.methods.options import MethodConfig
 from usd3.methods.transitions import StackDiffusion, backward, possible_logits
@@ -669,7 +670,7 @@ def test_the_recipe_is_the_papers():
     from usd3.recipes import find_recipe
 
     values = yaml.safe_load(find_recipe("d3pm").read_text())
-    diffusion = usd3.config.DiffusionConfig(**values["diffusion"]).build(K)
+    diffusion = DiffusionConfig(**values["diffusion"]).build(K)
     method = MethodConfig(**values["method"]).build(diffusion)
     assert isinstance(method, D3PM)
     assert diffusion.num_steps == 1000

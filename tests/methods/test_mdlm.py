@@ -163,7 +163,7 @@ def blocks(kind):
 
 
 def test_the_page_shows_the_file_and_its_recipe():
-    assert (ROOT / "src" / "usd3" / "baselines" / "mdlm.py").read_text() in blocks("python")
+    assert (ROOT / "src" / "usd3" / "methods" / "mdlm.py").read_text() in blocks("python")
     assert find_recipe("mdlm").read_text() in blocks("yaml")
     assert METHODS["mdlm"] is MDLM
 

@@ -321,7 +321,7 @@ time.sleep(100)
 """
     code = """
 import pathlib, signal, subprocess, sys
-from usd3.commands import jobs
+from usd3.cli import jobs
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 class Telling(subprocess.Popen):
     def wait(self, *options):

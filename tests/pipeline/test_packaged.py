@@ -258,7 +258,7 @@ def test_bach_without_music21_and_without_anything_heavy(tmp_path):
     code = f"""
 import sys
 sys.modules["music21"] = None
-from usd3.cli import main
+from usd3.cli.main import main
 assert main(["--help"]) == 0
 assert main(["sample", "bach", "--steps", "2", "--out", "tune.mid"]) == 0
 print("brought:", [name for name in {HEAVY} if sys.modules.get(name)])

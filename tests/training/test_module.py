@@ -12,8 +12,8 @@ import usd3
 from usd3._internal.compile import compiled
 from usd3._internal.random import seed_of
 from usd3.core.given import box_given, draw_given, named_elements, prefix_given, region_given
-from usd3.kinds import scramble
 from usd3.kinds.dataset import Dataset, Sequences
+from usd3.kinds.scramble import scramble
 from usd3.methods import USD3
 from usd3.training.batches import Batches, home_of, transposer
 from usd3.training.callbacks import Ema

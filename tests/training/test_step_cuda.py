@@ -11,8 +11,8 @@ from support.runs import tiny_recipe, weights_of
 from usd3._internal.compile import compiled
 from usd3._internal.random import seed_draws
 from usd3.core.options import DiffusionConfig
-from usd3.kinds import scramble
 from usd3.kinds.dataset import Dataset, Sequences
+from usd3.kinds.scramble import scramble
 from usd3.nets.options import ModelConfig
 from usd3.training.batches import Batches, home_of, transposer
 from usd3.training.callbacks import Ema
