@@ -11,6 +11,7 @@ from pathlib import Path
 import usd3
 from usd3.core.given import box_given
 from usd3.kinds.image.files import read_image
+from usd3.kinds.image.kind import ImageTokens
 from usd3.kinds.image.opening import image_size, open_vqgan, side_of
 from usd3.pictures import inpainting_grid, with_hole
 
@@ -49,10 +50,10 @@ def main() -> None:
 def fill(options: argparse.Namespace) -> None:
     """Encode, fill, decode, draw."""
     pipeline = usd3.Pipeline.from_pretrained(options.model)
-    config = pipeline.config
-    if config.source is None:
+    config, kind = pipeline.config, pipeline.kind
+    if not isinstance(kind, ImageTokens):
         raise ValueError(f"{options.model}: expected a model of image tokens")
-    vqgan = open_vqgan(config.source, config.num_classes, options.vqgan, device=str(pipeline.device))
+    vqgan = open_vqgan(kind.source, config.num_classes, options.vqgan, device=str(pipeline.device))
     image = read_image(options.image, side_of(image_size(vqgan, config.shape)))[None]
     tokens = vqgan.encode_images(image)
     given = box_given(config.shape, [options.rows, options.columns])

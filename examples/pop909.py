@@ -20,7 +20,7 @@ import numpy as np
 import symusic
 
 from usd3._internal.files import written_whole
-from usd3.kinds.dataset import REST
+from usd3.kinds.melody.notation import REST
 
 LENGTH, HEAD, BAR = 256, 32, 16
 

@@ -35,9 +35,9 @@ def test_tokens_of_both_splits_and_where_they_come_from(here, tmp_path, capsys):
     found, vqgan = load_image_tokens("tokens.npz"), load_vqgan("vqgan", "cpu")
     assert torch.equal(found.train.tokens.long(), vqgan.encode_images(here[:6]))
     assert torch.equal(found.test.tokens.long(), vqgan.encode_images(here[6:]))
-    assert found.source.vqgan == str(tmp_path / "vqgan")
-    assert found.source.fingerprint == fingerprint("vqgan") != fingerprint("other")
-    assert found.source.images == str(tmp_path / "images.npz")
+    assert found.kind.source.vqgan == str(tmp_path / "vqgan")
+    assert found.kind.source.fingerprint == fingerprint("vqgan") != fingerprint("other")
+    assert found.kind.source.images == str(tmp_path / "images.npz")
     printed = capsys.readouterr().out
     assert "train: 6 images as 2 x 2 tokens" in printed
     assert "of the codes used, perplexity" in printed
@@ -46,7 +46,7 @@ def test_tokens_of_both_splits_and_where_they_come_from(here, tmp_path, capsys):
 def test_mirrored_images_come_after_the_others(here):
     assert main([*ENCODE, "tokens.npz", "--flips", "true"]) == 0
     found, vqgan = load_image_tokens("tokens.npz"), load_vqgan("vqgan", "cpu")
-    assert found.source.flips
+    assert found.kind.source.flips
     assert torch.equal(found.train.tokens.long()[6:], vqgan.encode_images(here[:6].flip(3)))
     assert len(found.test) == 3
 

@@ -73,7 +73,7 @@ def test_every_row_is_that_of_the_images_it_names(here):
     truth = vqgan.encode_images(images.test)
     bits = model.bound(truth, num_samples=4).sum() / truth.numel() / np.log(2)
     assert found["bits_per_element"]["model (upper bound)"] == pytest.approx(float(bits))
-    assert (model.config.given, model.config.source) == ("random", load_image_tokens("tokens.npz").source)
+    assert (model.config.given, model.kind) == ("random", load_image_tokens("tokens.npz").kind)
 
 
 def test_samples_are_pictures_and_can_be_measured(here):

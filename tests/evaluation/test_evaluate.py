@@ -6,8 +6,10 @@ import re
 import pytest
 import torch
 
-from usd3.evaluation.evaluate import Continuations, EvaluationSettings, HeldOut, continue_held_out, evaluate
+from usd3.evaluation.evaluate import Continuations, HeldOut, continue_held_out, evaluate
+from usd3.evaluation.settings import EvaluationSettings
 from usd3.kinds.dataset import Dataset, Sequences
+from usd3.kinds.melody.kind import Melody
 from usd3.kinds.options import DataConfig
 from usd3.nets.options import ModelConfig
 from usd3.pipeline.pipeline import Pipeline, PipelineConfig
@@ -101,7 +103,9 @@ def melodies(num: int, beat: int) -> torch.Tensor:
 
 def test_melodies_are_also_measured_by_what_holds_them_together():
     held_out = melodies(6, 4)
-    dataset = Dataset("x", 129, Sequences(melodies(6, 4)), Sequences(held_out), music=True)
+    dataset = Dataset(
+        "x", 129, Sequences(melodies(6, 4)), Sequences(held_out), kind=Melody(129, tuple(held_out.shape[1:]))
+    )
     model = Pipeline(PipelineConfig(129, [32], model=ModelConfig(dim=16, depth=1, heads=2, time_dim=8), prefix=4))
     settings = EvaluationSettings(runs=2, steps=2, bound_samples=0, from_nothing=True)
     task = Continuations.of(model, DataConfig("array"), dataset, settings)

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from usd3.kinds.dataset import Dataset, Sequences
+from usd3.kinds.melody.kind import Melody
 from usd3.kinds.scramble import scramble
 
 
@@ -64,7 +65,7 @@ def test_names_are_one_a_row():
 
 def test_music_has_129_categories():
     with pytest.raises(ValueError, match="num_classes = 3: expected 129"):
-        Dataset("d", 3, split(), split(), music=True)
+        Dataset("d", 3, split(), split(), kind=Melody(3, (3,)))
 
 
 def test_decode_maps_tokens_and_encoded_maps_back():

@@ -19,7 +19,7 @@ from usd3.cli.entries import Entry
 from usd3.cli.main import main
 from usd3.core import samplers
 from usd3.core.options import DiffusionConfig
-from usd3.evaluation.evaluate import EvaluationSettings
+from usd3.evaluation.settings import EvaluationSettings
 from usd3.methods.options import MethodConfig
 from usd3.nets.options import ModelConfig
 from usd3.pipeline.pipeline import Pipeline, PipelineConfig

@@ -20,7 +20,8 @@ from usd3.cli import compare
 from usd3.cli.export import rounded, without_places
 from usd3.cli.main import COMMANDS, main
 from usd3.evaluation.cards import Card
-from usd3.kinds.dataset import ImageSource
+from usd3.kinds.image.kind import ImageTokens
+from usd3.kinds.image.source import ImageSource
 from usd3.kinds.melody.midi import read_midi
 from usd3.kinds.options import DataConfig
 from usd3.metrics import melody_structure
@@ -144,8 +145,9 @@ def test_buffers_stay_exact_and_large_weights_are_refused():
 
 def test_a_model_of_images_keeps_the_fingerprint_of_its_vqgan():
     source = ImageSource("/home/me/runs/vqgan", "/data/cifar", flips=True, fingerprint="abc")
-    config = PipelineConfig(16, [4, 4], data=DataConfig("image_tokens", "/home/me/tokens.npz"), source=source)
-    assert without_places(config).source == ImageSource("vqgan", "cifar", flips=True, fingerprint="abc")
+    kind = ImageTokens(16, (4, 4), source).as_dict()
+    config = PipelineConfig(16, [4, 4], data=DataConfig("image_tokens", "/home/me/tokens.npz"), kind=kind)
+    assert without_places(config).build_kind().source == ImageSource("vqgan", "cifar", flips=True, fingerprint="abc")
     assert "/" not in str(without_places(config))
     card = Card("A", "a", without_places(config), {}, 1, "fp16", 2, "tokens").as_markdown()
     assert "usd3 sample a --vqgan FOLDER\n" in card
@@ -253,7 +255,7 @@ def test_a_recipe_wins_where_a_recipe_is_meant(packaged, run, capsys):
 
 def test_bach_without_music21_and_without_anything_heavy(tmp_path):
     net = ModelConfig(dim=16, depth=1, heads=2)
-    config = PipelineConfig(129, [16], data=DataConfig("bach"), music=True, model=net, prefix=4)
+    config = PipelineConfig(129, [16], data=DataConfig("bach"), kind={"name": "melody"}, model=net, prefix=4)
     Pipeline(config).save_pretrained(tmp_path / "bach")
     code = f"""
 import sys

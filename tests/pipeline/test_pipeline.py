@@ -206,7 +206,12 @@ def test_broken_folders_are_refused_in_one_line(tmp_path):
         (json.dumps(config | {"diffusion": {"noise": "unifrom"}}), r"diffusion.noise = unifrom: .*\(is uniform meant"),
         (json.dumps(config | {"data": {"path": 5}}), "data.path is a int: expected a text or null"),
         (json.dumps(config | {"decode": [0, 0, 1, 2, 3]}), "a permutation of 0..4"),
-        (json.dumps(config | {"source": {"vqgan": "x"}}), "source without = images"),
+        (json.dumps(config | {"kind": {"name": "image_tokens", "source": {"vqgan": "x"}}}), "source without = images"),
+        (json.dumps(config | {"kind": {"name": "image_tokens"}}), "source is a NoneType: expected an ImageSource"),
+        (json.dumps(config | {"kind": {"name": "melody"}}), "num_classes = 5: expected 129 for melodies"),
+        (json.dumps(config | {"kind": {"name": "aray"}}), r"kind.name = aray: .*\(is array meant\?\)"),
+        (json.dumps(config | {"kind": {"name": "array", "size": 3}}), "a field of kind = size"),
+        (json.dumps(config | {"kind": {}}), "kind is a dict: expected a mapping with a name"),
     ):
         (tmp_path / "config.json").write_bytes(damaged if isinstance(damaged, bytes) else damaged.encode())
         with pytest.raises(ValueError, match=message) as refused:

@@ -13,9 +13,12 @@ from usd3._internal.compile import compiled
 from usd3._internal.random import seed_of
 from usd3.core.given import box_given, draw_given, named_elements, prefix_given, region_given
 from usd3.kinds.dataset import Dataset, Sequences
+from usd3.kinds.melody.kind import Melody
+from usd3.kinds.melody.transpose import transposer
+from usd3.kinds.options import DataConfig
 from usd3.kinds.scramble import scramble
 from usd3.methods import USD3
-from usd3.training.batches import Batches, home_of, transposer
+from usd3.training.batches import Batches, home_of
 from usd3.training.callbacks import Ema
 from usd3.training.module import SequenceData, Training
 from usd3.training.options import TrainingConfig
@@ -74,9 +77,9 @@ def test_seeds_differ_in_every_number():
 @pytest.mark.parametrize("scrambled", [False, True])
 def test_transposition_moves_melodies_and_keeps_rests(scrambled):
     tokens = torch.tensor([[60, 128, 64, 67], [0, 1, 128, 5], [127, 120, 128, 128]] * 100)
-    dataset = Dataset("x", 129, Sequences(tokens), Sequences(tokens[:1]), music=True)
+    dataset = Dataset("x", 129, Sequences(tokens), Sequences(tokens[:1]), kind=Melody(129, (4,)))
     dataset = scramble(dataset, 3) if scrambled else dataset
-    data = SequenceData(dataset, TrainingConfig(batch_size=300), transpose=2)
+    data = SequenceData(dataset, TrainingConfig(batch_size=300), data=DataConfig(transpose=2))
     data.trainer = cpu_trainer()
     order = data.train_dataloader()._rows(0, 300)
     moved = dataset.decoded(next(iter(data.train_dataloader()))["tokens"])
@@ -91,7 +94,11 @@ def test_transposition_moves_melodies_and_keeps_rests(scrambled):
 def test_padding_does_not_limit_transposition():
     tokens = torch.tensor([[60, 64, 0, 0]] * 200)
     padded = Sequences(tokens, torch.tensor([[False, False, True, True]] * 200))
-    data = SequenceData(Dataset("x", 129, padded, padded, music=True), TrainingConfig(batch_size=200), transpose=2)
+    data = SequenceData(
+        Dataset("x", 129, padded, padded, kind=Melody(129, (4,))),
+        TrainingConfig(batch_size=200),
+        data=DataConfig(transpose=2),
+    )
     data.trainer = cpu_trainer()
     moved = next(iter(data.train_dataloader()))["tokens"]
     assert set(moved[:, 0].tolist()) == {58, 59, 60, 61, 62}
@@ -104,9 +111,9 @@ def test_batches_are_those_of_a_plain_index(scrambled, padded):
     """Tables and objects that lie on a device give what the dataset itself says."""
     tokens = torch.randint(129, (50, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     rows = Sequences(tokens, torch.arange(6).expand(50, 6) > 3 if padded else None)
-    dataset = Dataset("x", 129, rows, rows, music=True)
+    dataset = Dataset("x", 129, rows, rows)
     dataset = scramble(dataset, 3) if scrambled else dataset
-    made = Batches(dataset.train, 20, 5, lambda: 0, 2, 0, 1, transposer(dataset, 4, "cpu"), device="cpu")
+    made = Batches(dataset.train, 20, 5, lambda: 0, 2, 0, 1, transposer(4, dataset.decode), device="cpu")
     order = torch.cat(
         [torch.randperm(50, generator=torch.Generator().manual_seed(seed_of(5, number))) for number in range(4)]
     )

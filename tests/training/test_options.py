@@ -11,7 +11,7 @@ from usd3.cli.export import ExportOptions
 from usd3.cli.paper import PaperOptions
 from usd3.cli.sample import CorrectorOptions
 from usd3.core.options import DiffusionConfig
-from usd3.evaluation.evaluate import EvaluationSettings
+from usd3.evaluation.settings import EvaluationSettings
 from usd3.kinds.options import DataConfig
 from usd3.methods.options import MethodConfig
 from usd3.nets import HollowTransformer, MaskedTransformer, Transformer
@@ -53,7 +53,7 @@ def test_a_choice_that_is_not_known_is_refused_and_asked_about(kind, name):
 
 
 def test_a_misspelt_source_is_asked_about():
-    with pytest.raises(ValueError, match=r"^data.source = aray: expected one of bach, array, .* \(is array meant\?\)$"):
+    with pytest.raises(ValueError, match=r"^data.source = aray: expected one of array, bach, .* \(is array meant\?\)$"):
         DataConfig(source="aray")
 
 

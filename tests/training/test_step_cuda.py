@@ -12,9 +12,10 @@ from usd3._internal.compile import compiled
 from usd3._internal.random import seed_draws
 from usd3.core.options import DiffusionConfig
 from usd3.kinds.dataset import Dataset, Sequences
+from usd3.kinds.melody.transpose import transposer
 from usd3.kinds.scramble import scramble
 from usd3.nets.options import ModelConfig
-from usd3.training.batches import Batches, home_of, transposer
+from usd3.training.batches import Batches, home_of
 from usd3.training.callbacks import Ema
 from usd3.training.checkpoints import find_checkpoints
 from usd3.training.clock import Clock
@@ -133,8 +134,8 @@ def test_other_work_between_replays_changes_nothing():
 
 def test_a_step_and_its_batch_do_not_wait_for_the_gpu():
     rows = torch.randint(129, (64, 8), dtype=torch.uint8)
-    dataset = scramble(Dataset("x", 129, Sequences(rows, rows == 3), Sequences(rows), music=True), 1)
-    batches = Batches(dataset.train, 16, 0, lambda: 0, 1, 0, 1, transposer(dataset, 2, CUDA), CUDA)
+    dataset = scramble(Dataset("x", 129, Sequences(rows, rows == 3), Sequences(rows)), 1)
+    batches = Batches(dataset.train, 16, 0, lambda: 0, 1, 0, 1, transposer(2, dataset.decode, CUDA), CUDA)
     graph = Run("always")
     graph(5)
     with synchronisations() as seen:
@@ -149,11 +150,11 @@ def test_a_step_and_its_batch_do_not_wait_for_the_gpu():
 def test_batches_on_the_gpu_are_those_of_the_cpu(scrambled):
     rows = torch.randint(129, (50, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     padded = Sequences(rows, torch.arange(8).expand(50, 8) > 5)
-    dataset = Dataset("x", 129, padded, padded, music=True)
+    dataset = Dataset("x", 129, padded, padded)
     dataset = scramble(dataset, 1) if scrambled else dataset
     assert home_of(dataset.train, CUDA) == CUDA
     cpu, gpu = (
-        Batches(dataset.train, 16, 0, lambda: 0, 1, 0, 1, transposer(dataset, 3, device), device)
+        Batches(dataset.train, 16, 0, lambda: 0, 1, 0, 1, transposer(3, dataset.decode, device), device)
         for device in ("cpu", CUDA)
     )
     for step in range(9):

@@ -3,10 +3,11 @@
 import os
 
 import torch
+from torch import Tensor
 
 from usd3._internal.checks import require
 
-__all__ = ["device_named"]
+__all__ = ["device_named", "moved_to"]
 
 
 def device_named(name: str | None) -> torch.device:
@@ -22,3 +23,8 @@ def device_named(name: str | None) -> torch.device:
     found = device.type == "cpu" or (device.type == "cuda" and (device.index or 0) < count)
     require(found, "device", name, f"cpu, or one of the {count} GPUs that torch sees")
     return device
+
+
+def moved_to(tensor: Tensor, device: torch.device) -> Tensor:
+    """A small CPU tensor on the device; the host does not wait for the copy."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

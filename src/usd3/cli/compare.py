@@ -31,23 +31,17 @@ from usd3.evaluation.comparison import (
     require_comparable,
     text_table,
 )
-from usd3.evaluation.evaluate import (
-    Evaluation,
-    EvaluationSettings,
-    HeldOut,
-    evaluate_baselines,
-    require_no_images,
-    shared_prefixes,
-)
-from usd3.evaluation.images import RealImages
+from usd3.evaluation.evaluate import Evaluation, HeldOut, evaluate_baselines, shared_prefixes
+from usd3.evaluation.free import references_alone, require_free_settings
 from usd3.evaluation.plots import metrics_plot, training_plot
-from usd3.kinds.arrays import read_arrays
+from usd3.evaluation.settings import EvaluationSettings
+from usd3.kinds.base import Kind
 from usd3.kinds.dataset import Dataset
-from usd3.kinds.image.folders import load_vqgan
+from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.options import DataConfig
-from usd3.pictures import image_rows
+from usd3.kinds.registry import require_own_settings
 from usd3.pipeline.pipeline import PipelineConfig
-from usd3.pipeline.trust import foreign_classes
+from usd3.pipeline.trust import foreign_classes, require_trusted
 from usd3.training.logs import logs_as_csv
 from usd3.training.options import Recipe, TrainingConfig
 from usd3.training.run import default_prefix, pipeline_for
@@ -103,6 +97,8 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
     if out is not None:
         for entry in entries:
             _require_unchanged(entry, entry.folder(out))
+    for entry in entries:
+        _require_trusted_kind(entry, options.trust_code)
     entries = _knowing_data(entries, options.data.path)
     data = _data(entries[0])
     dataset = data.load()
@@ -120,13 +116,13 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
             _say_done("trained", len(entries) - len(todo), len(entries))
             failed = run_jobs("training", todo, options.jobs)
             entries = [entry for entry in entries if entry.label not in failed]
-            failed |= _measure(entries, out, options, settings, keep=dataset.source is not None)
+            failed |= _measure(entries, out, options, settings, keep=dataset.kind.is_judged)
             entries = [entry for entry in entries if entry.label not in failed]
             wanted = settings.baselines and bool(entries)
             references = _references(data, settings, out, scale) if wanted else {}
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"(the same command with --out {out} goes on)") from None
-        _write(entries, references, out)
+        _write(entries, references, out, dataset.kind)
         if failed:
             reasons = "; ".join(f"{label}: {reason}" for label, reason in failed.items())
             raise ChildProcessError(f"{len(failed)} of the methods failed: {reasons}")
@@ -154,9 +150,7 @@ def _repeated(entry: Entry, count: int) -> list[Entry]:
 def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSettings) -> None:
     """Refuse a method that cannot be built, or not drawn from with these settings."""
     if entry.recipe is None:
-        source = PipelineConfig.read(entry.folder(Path())).source
-        if dataset.source is not None:
-            dataset.source.require_same_vqgan(source, f"data of {entry.label}")
+        dataset.kind.require_same(PipelineConfig.read(entry.folder(Path())).kind, f"data of {entry.label}")
         return
     with about_method(entry.label):
         pipeline = pipeline_for(entry.recipe, dataset)
@@ -171,17 +165,22 @@ def _require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSett
 def _scale(
     data: DataConfig, dataset: Dataset, settings: EvaluationSettings, device: str | None
 ) -> Callable[[], Evaluation]:
-    """How to measure what shows the scale: the Markov chain, other objects and the truth; of images, real ones.
+    """How to measure the reference rows. Refuses what could not be measured, before anything is trained."""
+    require_own_settings(dataset.kind, settings)
+    if dataset.kind.is_judged:
+        require_free_settings(settings)
+        judge = dataset.kind.judge(dataset, settings, device, "evaluation.")
+        return lambda: references_alone(dataset, judge, settings)
+    held_out = HeldOut.after(int(settings.prefix or 0), dataset, settings.limit)
+    shared = shared_prefixes(data, dataset, settings, held_out.prefix, option="evaluation.ratios")
+    return lambda: evaluate_baselines(dataset, held_out, settings, shared)
 
-    Refuses what could not be measured, before anything is trained.
-    """
-    if dataset.source is None:
-        require_no_images(settings)
-        held_out = HeldOut.after(int(settings.prefix or 0), dataset, settings.limit)
-        shared = shared_prefixes(data, dataset, settings, held_out.prefix, option="evaluation.ratios")
-        return lambda: evaluate_baselines(dataset, held_out, settings, shared)
-    real = RealImages(dataset, settings, device, options="evaluation.images")
-    return lambda: real.evaluation(settings)
+
+def _require_trusted_kind(entry: Entry, trust_code: bool) -> None:
+    """Refuse a trained model whose kind is not ours, unless its code is trusted: reading the data would run it."""
+    if entry.recipe is None and not trust_code:
+        config = PipelineConfig.read(entry.folder(Path()))
+        require_trusted(config, {config.model.net, config.method.name})  # these run in a process of their own
 
 
 def _data(entry: Entry) -> DataConfig:
@@ -201,10 +200,10 @@ def _knowing_data(entries: Sequence[Entry], given: str | None) -> list[Entry]:
 def _shared_prefix(entries: Sequence[Entry], dataset: Dataset, wanted: int | None) -> int:
     """The prefix to measure with; refuses methods that do not share it, their data and their split.
 
-    Images are drawn from nothing, however a model was trained.
+    Kinds with a judge, such as images, are drawn from nothing, however a model was trained.
     """
     length = torch.Size(dataset.shape).numel()
-    wanted = 0 if wanted is None and dataset.source is not None else wanted
+    wanted = 0 if wanted is None and dataset.kind.is_judged else wanted
 
     def prefix(entry: Entry) -> int:
         if wanted is not None:
@@ -346,7 +345,7 @@ def _references(
 # ---- results ------------------------------------------------------------------------------------------------------
 
 
-def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> None:
+def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path, kind: Kind) -> None:
     """The tables and pictures of what was measured."""
     if not entries:
         return
@@ -364,7 +363,7 @@ def _write(entries: Sequence[Entry], references: dict[str, Any], out: Path) -> N
     metrics_plot(rows, out / "metrics.png", scale)
     files = ["table.txt", "table.csv", "table.tex", "metrics.png"]
     if "compared_with" in about:
-        files += _picture(entries, about["compared_with"]["vqgan"], out)
+        files += _picture(entries, kind, about["compared_with"], out)
     runs = {entry.label: entry.folder(out) for entry in entries}
     if training_plot(runs, out / "training.png"):
         write_whole(out / "training.csv", logs_as_csv(runs))
@@ -383,13 +382,10 @@ def _repeats(trainings: Mapping[str, Sequence[Row]]) -> str:
     return f"; trainings: {told}; ± is over these where there are several"
 
 
-def _picture(entries: Sequence[Entry], vqgan: str, out: Path) -> list[str]:
+def _picture(entries: Sequence[Entry], kind: Kind, compared_with: Mapping[str, Any], out: Path) -> list[str]:
     """A row of samples of each method whose samples are still there."""
     files = {entry.label: _found(entry, out).with_suffix(".npz") for entry in entries if entry.repeats is None}
-    made = {label: read_arrays(file)["tokens"][0] for label, file in files.items() if file.is_file()}
-    tokens = {label: torch.as_tensor(rows[:_SHOWN].astype(np.int64)) for label, rows in made.items()}
-    if not tokens:
-        return []
-    decoder = load_vqgan(vqgan, "cpu")
-    image_rows({label: decoder.decode_images(rows) for label, rows in tokens.items()}, out / "samples.png")
-    return ["samples.png"]
+    samples = {label: read_arrays(file)["tokens"][0] for label, file in files.items() if file.is_file()}
+    tokens = {label: torch.as_tensor(rows[:_SHOWN].astype(np.int64)) for label, rows in samples.items()}
+    drawn = bool(tokens) and kind.picture_methods(tokens, compared_with, out / "samples.png")
+    return ["samples.png"] if drawn else []

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from usd3._internal.checks import as_count, require
 from usd3._internal.files import is_free
 from usd3._internal.progress import progress
-from usd3.kinds.arrays import read_arrays
-from usd3.kinds.dataset import ImageSource
 from usd3.kinds.image.files import write_image
 from usd3.kinds.image.folders import about, fingerprint, load_vqgan, warn_unfinished
 from usd3.kinds.image.images import Images
 from usd3.kinds.image.reports import usage
 from usd3.kinds.image.sets import load_images
+from usd3.kinds.image.source import ImageSource
 from usd3.kinds.image.tokens import write_image_tokens
 from usd3.kinds.image.vqgan import VQGAN
+from usd3.kinds.numpy_files import read_arrays
 from usd3.pictures import image_grid
 
 __all__ = ["DecodeOptions", "EncodeOptions", "decode", "encode"]

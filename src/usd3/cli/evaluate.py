@@ -15,12 +15,13 @@ from usd3._internal.files import write_whole, written_whole
 from usd3._internal.processes import is_main
 from usd3._internal.progress import counted
 from usd3._version import __version__
-from usd3.cli.prompts import data_at, naming_data_path
 from usd3.cli.sample import CorrectorOptions
-from usd3.evaluation.evaluate import Continuations, Draws, EvaluationSettings, Task
-from usd3.evaluation.images import FreeImages, require_image_settings
-from usd3.kinds.arrays import read_arrays
-from usd3.kinds.options import DataConfig
+from usd3.evaluation.evaluate import Continuations, Draws, Task
+from usd3.evaluation.free import FreeSets, require_free_settings
+from usd3.evaluation.settings import EvaluationSettings
+from usd3.kinds.numpy_files import read_arrays
+from usd3.kinds.options import DataConfig, naming_data_path
+from usd3.kinds.registry import require_own_settings
 from usd3.pipeline.packaged import results_folder
 from usd3.pipeline.pipeline import Pipeline
 
@@ -109,19 +110,21 @@ class Subject:
 
     @classmethod
     def of(cls, options: EvaluateOptions, pipeline: Pipeline) -> "Subject":
-        """The model of a command on its data: sequences are continued, images drawn from nothing."""
+        """The model of a command on its data: kinds with a judge are drawn from nothing, others are continued."""
         names = EvaluationSettings.__dataclass_fields__
         settings = EvaluationSettings(**{name: getattr(options, name) for name in names}).known_for(pipeline)
-        if pipeline.config.source is not None:
-            require_image_settings(settings)  # before anything is read
+        require_own_settings(pipeline.kind, settings)
+        if pipeline.kind.is_judged:
+            require_free_settings(settings)  # before anything is read
+            pipeline.kind.require_settings(settings, "")
         with naming_data_path():
             data = _data(options, pipeline.config.data)
             dataset = data.load()
         task: Task
-        if pipeline.config.source is None:
-            task = Continuations.of(pipeline, data, dataset, settings)
+        if pipeline.kind.is_judged:
+            task = FreeSets.of(pipeline, dataset, settings)
         else:
-            task = FreeImages.of(pipeline, dataset, settings)
+            task = Continuations.of(pipeline, data, dataset, settings)
         about = {
             "model": options.model,
             "data": dataset.name,
@@ -155,7 +158,7 @@ def _trained(pipeline: Pipeline) -> dict[str, float | None]:
 
 def _data(options: EvaluateOptions, data: DataConfig) -> DataConfig:
     """The data of training, elsewhere or with another held-out array where the options say so."""
-    data = data_at(data, options.data_path)
+    data = data.at(options.data_path)
     return data if options.test_key is None else data.with_test(options.test_key, "test_key")
 
 

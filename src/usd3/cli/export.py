@@ -14,10 +14,9 @@ from usd3._internal.checks import require
 from usd3._internal.fields import require_fields
 from usd3._internal.files import is_free, write_whole
 from usd3._internal.plain import read_json, read_yaml
-from usd3.cli.prompts import data_at, naming_data_path
-from usd3.evaluation.cards import Card, describe_split, measured_table, needed_options
+from usd3.evaluation.cards import Card, measured_table, needed_options
 from usd3.kinds.dataset import Dataset
-from usd3.kinds.options import DataConfig
+from usd3.kinds.options import DataConfig, naming_data_path
 from usd3.pipeline.pipeline import Pipeline, PipelineConfig, save_pretrained
 
 __all__ = ["ExportOptions", "export", "rounded", "without_places"]
@@ -115,11 +114,9 @@ def rounded(model: nn.Module, dtype: str) -> dict[str, Tensor]:
 
 
 def without_places(config: PipelineConfig) -> PipelineConfig:
-    """The same without the folders of this machine: no path of the data, and of images and VQGAN the name alone."""
-    source = config.source
-    if source is not None:
-        source = replace(source, vqgan=Path(source.vqgan).name, images=Path(source.images).name)
-    return replace(config, data=replace(config.data, path=None), source=source)
+    """The same without the folders of this machine: no path of the data, and none in the kind."""
+    kind = config.build_kind().without_places()
+    return replace(config, data=replace(config.data, path=None), kind=kind.as_dict())
 
 
 def _require_no_place(name: str, value: Any) -> None:
@@ -152,7 +149,7 @@ def _about_data(data: DataConfig, path: str | None) -> dict[str, Any]:
     name = None if data.path is None else Path(data.path).name
     try:
         with naming_data_path():
-            data = data_at(data, path)
+            data = data.at(path)
             dataset: Dataset = data.load()
     except (OSError, ImportError, ValueError) as error:
         if path is not None:
@@ -160,7 +157,7 @@ def _about_data(data: DataConfig, path: str | None) -> dict[str, Any]:
         warnings.warn(f"the card does not say how many sequences the data have: {error}", stacklevel=2)
         return {"data_name": Path(name or data.source).stem, "file": name}
     counts = len(dataset.train), len(dataset.test)
-    return {"data_name": dataset.name, "file": name, "counts": counts, "split": describe_split(data)}
+    return {"data_name": dataset.name, "file": name, "counts": counts, "split": data.kind_class.describe_split(data)}
 
 
 def _read(file: Path) -> Any:

@@ -14,7 +14,9 @@ from usd3._internal.plain import read_json
 from usd3._internal.weights import weight_shapes
 from usd3._version import __version__
 from usd3.kernels import chosen
+from usd3.kinds.registry import KINDS
 from usd3.methods import METHODS, Method
+from usd3.nets.options import NETS
 from usd3.pipeline.packaged import find_model, list_models, model_summary
 from usd3.pipeline.pipeline import PipelineConfig
 from usd3.recipes import find_recipe, list_recipes
@@ -77,7 +79,9 @@ def _installation() -> None:
             print(f"  {name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             print(f"  {name} is not installed")
+    print(f"kinds: {', '.join(sorted(KINDS))}")
     print(f"methods: {', '.join(METHODS)}")
+    print(f"networks: {', '.join(NETS)}")
     models = list_models()
     print(f"trained models: {'usd3 sample NAME draws from one' if models else 'none is packaged'}")
     for name, line in models.items():
@@ -101,7 +105,7 @@ def _folder(folder: Path) -> None:
     if config.is_file() and weights.is_file():
         size = sum(math.prod(shape) for shape in weight_shapes(weights).values())
         values = read_json(config)
-        if isinstance(values, dict) and "kind" in values:
+        if isinstance(values, dict) and isinstance(values.get("kind"), str):
             _image_network(values, size, config)
         else:
             _diffusion_model(PipelineConfig.read(folder), size)
@@ -119,6 +123,7 @@ def _diffusion_model(config: PipelineConfig, size: int) -> None:
     diffusion, data = config.diffusion, config.data
     time = "continuous time" if diffusion.num_steps is None else f"{diffusion.num_steps} discrete steps"
     print(f"model: {config.model.net}, {size:,} numbers, after {config.steps} training steps")
+    print(f"kind: {config.kind['name']}")
     print(f"objects: shape {tuple(config.shape)}, {config.num_classes} categories")
     print(f"diffusion: {diffusion.noise} noise, {diffusion.schedule} schedule, {time}")
     print(f"method: {config.method.name}")

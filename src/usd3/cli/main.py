@@ -363,7 +363,8 @@ def _require_trusted(made: Any, options: list[str]) -> None:
     """What a recipe names is imported where the user says so; what the user types needs no further word."""
     from usd3.pipeline.trust import require_trusted
 
-    typed = {value for name in ("--model.net", "--method.name") if (value := _value(options, name)) is not None}
+    values = (_value(options, name) for name in ("--data.kind", "--model.net", "--method.name"))
+    typed = {value for value in values if value is not None}
     if made.trust_code:
         if yaml.safe_load(_value(options, "--trust_code") or "") is not True:
             raise ValueError("trust_code in a file: expected it on the command line, since it is yours to say")

@@ -1,8 +1,6 @@
 """What `usd3 sample` continues or fills: held-out objects, arrays, MIDI files or images."""
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,13 +10,13 @@ from torch import Tensor
 
 from usd3._internal.checks import require
 from usd3.core.given import named_elements, prefix_given
-from usd3.kinds.arrays import read_arrays
+from usd3.kinds.base import Renderer
 from usd3.kinds.dataset import Sequences
-from usd3.kinds.melody.midi import read_midi
-from usd3.kinds.options import DataConfig
+from usd3.kinds.numpy_files import read_arrays
+from usd3.kinds.options import naming_data_path
 from usd3.pipeline.pipeline import Pipeline
 
-__all__ = ["Prompt", "PromptOptions", "data_at", "is_image", "naming_data_path", "read_prompt"]
+__all__ = ["Prompt", "PromptOptions", "read_prompt"]
 
 _SOME_LEFT = "fewer than all elements, so that some are drawn"
 
@@ -63,31 +61,7 @@ class Prompt:
     names: list[str] | None = None
 
 
-def is_image(path: Path) -> bool:
-    """Whether the name is that of an image."""
-    return path.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp")
-
-
-def data_at(data: DataConfig, path: str | None) -> DataConfig:
-    """The data of a model, at `path` if that is given; a model that was exported does not know where they are."""
-    found = replace(data, path=path or data.path)
-    if found.path is None and found.source != "bach":
-        raise FileNotFoundError(f"the model does not say where its data are, of the source {found.source}")
-    return found
-
-
-@contextmanager
-def naming_data_path() -> Iterator[None]:
-    """Say how to name the place of data that are no longer where they were."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error} (--data_path PATH says where the data are)") from None
-
-
-def read_prompt(
-    options: PromptOptions, pipeline: Pipeline, num: int, tokens_of_image: Callable[[Path], Tensor] | None = None
-) -> Prompt:
+def read_prompt(options: PromptOptions, pipeline: Pipeline, num: int, renderer: Renderer) -> Prompt:
     """What to continue or to fill, at most `num` rows, fitted to the model's objects."""
     shape = tuple(pipeline.config.shape)
     if options.prompt is None:
@@ -95,16 +69,20 @@ def read_prompt(
         which = "`prefix`, `fill`, `given` or `first` is set"
         require(unset, "prompt", None, f"--prompt, what to continue or to fill, as {which}")
         return Prompt()
-    given = _given(options, pipeline)
+    says_given = any(value is not None for value in (options.fill, options.given, options.prefix))
+    given = _given(options, pipeline) if says_given or not renderer.has_holes else None
     if pipeline.config.given == "none":
         warnings.warn(
             "the model was trained with training.given none: it never saw elements that are given", stacklevel=2
         )
-    found = _read(options, pipeline, tokens_of_image)
-    require(0 <= options.first < len(found.tokens), "first", options.first, f"a row, 0..{len(found.tokens) - 1}")
+    objects, shown_given = _read(options, pipeline, renderer)
+    if given is None:
+        given = _given(options, pipeline) if shown_given is None else shown_given.flatten()
+    count = len(objects.tokens)
+    require(0 <= options.first < count, "first", options.first, f"a row, 0..{count - 1}")
     chosen = slice(options.first, options.first + num)
-    rows, pad, names = found.tokens[chosen], found.pad, list(found.names[chosen]) or None
-    if len(found.tokens) == 1:  # several answers to one prompt
+    rows, pad, names = objects.tokens[chosen], objects.pad, list(objects.names[chosen]) or None
+    if count == 1:  # several answers to one prompt
         rows, names = rows.expand(num, *rows.shape[1:]), None
         pad = None if pad is None else pad.expand(num, *pad.shape[1:])
     if rows.shape[1:] != shape:  # longer or shorter than the model's objects: what is not given is drawn
@@ -121,9 +99,9 @@ def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
     shape = torch.Size(pipeline.config.shape)
     length = shape.numel()
     if options.fill is None and options.given is None:
-        chosen = options.prefix is not None or pipeline.config.source is None
+        chosen = options.prefix is not None or pipeline.kind.is_sequence
         middle = ",".join(f"{side // 4}:{side // 4 + max(1, side // 2)}" for side in shape)
-        others = "or `prefix` or `given`, as the model is about images"
+        others = f"or `prefix` or `given`, as the model is about {pipeline.kind.plural}"
         require(chosen, "fill", None, f"the tokens to fill, as in {middle}, {others}")
         prefix = pipeline.config.prefix if options.prefix is None else options.prefix
         given = prefix_given(length, prefix)
@@ -139,40 +117,36 @@ def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
     return given
 
 
-def _read(options: PromptOptions, pipeline: Pipeline, tokens_of_image: Callable[[Path], Tensor] | None) -> Sequences:
-    """The rows of a prompt in the categories of the data."""
-    prompt = str(options.prompt)
+def _read(options: PromptOptions, pipeline: Pipeline, renderer: Renderer) -> tuple[Sequences, Tensor | None]:
+    """The rows of a prompt in the categories of the data, and which elements are given where the prompt shows it."""
+    prompt, kind = str(options.prompt), pipeline.kind
     path = Path(prompt)
     if prompt == "test":
-        data = pipeline.config.data
         with naming_data_path():
-            dataset = data_at(data, options.data_path).load()
-        if pipeline.config.source is not None:
-            pipeline.config.source.require_same_vqgan(dataset.source, "prompt")
-        return replace(dataset.test, tokens=dataset.decoded(dataset.test.tokens.long()))
+            dataset = pipeline.config.data.at(options.data_path).load()
+        kind.require_same(dataset.kind.as_dict(), "prompt")
+        return replace(dataset.test, tokens=dataset.decoded(dataset.test.tokens.long())), None
+    endings = (".npy", ".npz", *renderer.prompts)
+    expected = f"{', '.join(endings[:-1])} or {endings[-1]}, as the model is about {kind.plural}"
     if not path.is_file():
-        raise FileNotFoundError(
-            f'prompt = {prompt}: no such file; expected "test" or an .npy, .npz, MIDI or image file'
-        )
-    if is_image(path):
-        if tokens_of_image is None:
-            raise ValueError(f"prompt = {prompt}: expected no image, as the model is not about images")
-        return Sequences(tokens_of_image(path))
-    if path.suffix.lower() in (".mid", ".midi"):
-        require(pipeline.config.music, "prompt", prompt, "an .npy or .npz file, as the model is not about music")
-        melodies = read_midi(path)
-        require(len(melodies) > 0, "prompt", prompt, "a MIDI file with notes")
-        shortest = min(map(len, melodies))
-        return Sequences(torch.stack([torch.as_tensor(m[:shortest]).long() for m in melodies]))
+        raise FileNotFoundError(f'prompt = {prompt}: no such file; expected "test" or a file that ends with {expected}')
+    if path.suffix.lower() in renderer.prompts:
+        return renderer.prompt(path)
+    require(path.suffix.lower() in endings, "prompt", prompt, f"a file that ends with {expected}")
+    return _read_arrays(path, pipeline), None
+
+
+def _read_arrays(path: Path, pipeline: Pipeline) -> Sequences:
+    """The rows of an .npy file, or of one array of an .npz file."""
     stored = read_arrays(path)
     arrays = dict(stored) if isinstance(stored, dict) else {"tokens": stored}
-    arrays.pop("about", None)  # says where image tokens come from
+    arrays.pop("about", None)  # says where tokens come from, and holds none
     data = pipeline.config.data
     name = next((key for key in ("tokens", data.test_key) if key in arrays or len(arrays) == 1), "tokens")
     tokens = next(iter(arrays.values())) if len(arrays) == 1 else arrays.get(name)
     if tokens is None:
         raise ValueError(
-            f"prompt = {prompt}: expected an array tokens or {data.test_key}, but it has {', '.join(arrays)}"
+            f"prompt = {path}: expected an array tokens or {data.test_key}, but it has {', '.join(arrays)}"
         )
     tokens = tokens[None] if tokens.ndim == len(pipeline.config.shape) else tokens
     fits = tokens.dtype.kind in "iu" and tokens.ndim >= 2 and tokens.size > 0

@@ -13,14 +13,11 @@ from usd3._internal.checks import require
 from usd3._version import __version__
 from usd3.core.options import DiffusionConfig
 from usd3.evaluation.comparison import heading, markdown_table, read_references, read_row
-from usd3.evaluation.evaluate import EvaluationSettings
-from usd3.kinds.arrays import read_arrays
-from usd3.kinds.options import DataConfig
-from usd3.methods import METHODS
-from usd3.nets.options import NETS
+from usd3.evaluation.settings import EvaluationSettings
 from usd3.pipeline.pipeline import PipelineConfig
+from usd3.pipeline.trust import foreign_classes
 
-__all__ = ["Card", "describe_split", "measured_table", "needed_options"]
+__all__ = ["Card", "measured_table", "needed_options"]
 
 _UNSAID = ("images", "baselines", "batch_size")
 
@@ -59,25 +56,16 @@ class Card:
         steps, minutes = self.config.steps, self.config.minutes
         time = "" if minutes is None else f", {minutes:.1f} minutes"
         numbers = f"{self.parameters:,} parameters in {self.size / 1e6:.3g} MB ({self.dtype})"
-        return f"A model of {self._objects()}: {numbers}, trained for {steps:,} steps{time} on {self.data_name}."
-
-    def _objects(self) -> str:
-        shape, kinds = " x ".join(map(str, self.config.shape)), self.config.num_classes
-        if self.config.music:
-            return f"melodies of {shape} sixteenth notes"
-        what = "image tokens" if self.config.source is not None else "categories"
-        return f"{shape} {what} of {kinds} kinds"
+        objects = self.config.build_kind().describe()
+        return f"A model of {objects}: {numbers}, trained for {steps:,} steps{time} on {self.data_name}."
 
     def _use(self) -> str:
-        ours = self.config.model.net in NETS and self.config.method.name in METHODS
+        ours = not foreign_classes(self.config)
         trust = "" if ours else " --trust_code true"
-        more = " --vqgan FOLDER" if self.config.source is not None else ""
-        out = " --out tune.mid" if self.config.music else ""
         data = " ".join(["", *needed_options(self.config)])
-        sh = [f"usd3 sample {self.folder}{out}{more}{trust}"]
-        if self.config.music and self.config.given == "prefix":
-            begun = f"--prompt yours.mid --prefix {self.config.prefix}{trust}"
-            sh.append(f"usd3 sample {self.folder} {begun}  # as it was trained")
+        examples = self.config.build_kind().sample_examples(self.config.given, self.config.prefix)
+        lines = [example.partition("  # ") for example in examples]
+        sh = [f"usd3 sample {self.folder}{options}{trust}{hash}{comment}" for options, hash, comment in lines]
         sh.append(f"usd3 evaluate {self.folder}{data}{trust}")
         python = [
             "import usd3",
@@ -114,23 +102,10 @@ def _block(language: str, text: str) -> str:
     return f"```{language}\n{text}\n```"
 
 
-def describe_split(data: DataConfig) -> str:
-    """How the held-out objects were chosen; an array must be at hand."""
-    if data.source in ("lakh", "image_tokens"):
-        return "that of the files"
-    if data.source == "array":
-        stored = read_arrays(Path(str(data.path)))
-        if isinstance(stored, dict) and data.test_key in stored:
-            return f"the arrays {data.train_key} and {data.test_key} of the file"
-    whole = "objects" if data.source == "array" else "pieces, which stay whole"
-    return f"{data.test_fraction:g} held out of the {whole}, seed {data.seed}"
-
-
 def needed_options(config: PipelineConfig) -> list[str]:
-    """Of `usd3 evaluate`, those that say where the data are."""
-    images = ["--images.path IMAGES", "--images.vqgan FOLDER", "--images.classifier FOLDER"]
-    data = [] if config.data.source == "bach" else ["--data_path PATH"]
-    return data + (images if config.source is not None else [])
+    """Options of `usd3 evaluate` that say where the data are."""
+    kind = config.build_kind()
+    return [*(["--data_path PATH"] if kind.needs_path(config.data) else []), *kind.evaluate_options]
 
 
 def measured_table(found: Any, model: str, file: Path, trained: Mapping[str, Any], needed: Sequence[str]) -> str:

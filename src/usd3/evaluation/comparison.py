@@ -5,25 +5,23 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from usd3._internal.checks import require
 from usd3._internal.tables import aligned, escaped, markdown, places, short, tabular
 from usd3.kinds.options import DataConfig
-from usd3.metrics.summary import COLUMNS, RATIOS, STRUCTURE, Summary, summarise
+from usd3.kinds.registry import KINDS
+from usd3.metrics.summary import COLUMNS, RATIOS, Metric, Summary, summarise
 from usd3.training.step import SETTLED
 
 __all__ = [
     "COSTS",
-    "IMAGE_METRICS",
     "METRICS",
-    "Metric",
     "Row",
     "combined",
     "csv_table",
-    "describe_images",
     "heading",
     "latex_table",
     "markdown_table",
@@ -36,36 +34,10 @@ __all__ = [
 ]
 
 
-class Metric(NamedTuple):
-    """A column. Not every one says what is better: samples without any sense are the most diverse, and melodies
-    should have as many notes on the beat, rests and repeated bars as true ones.
-
-    Nor do the train-to-test ratios: as printed they grow with copying and with quality.
-    """
-
-    title: str
-    better: Literal["lower", "higher"] | None = "lower"
-
-    @property
-    def titled(self) -> str:
-        """The title with an arrow towards what is better."""
-        return self.title if self.better is None else f"{self.title} {_ARROWS[self.better]}"
-
-
-_ARROWS = {"lower": "↓", "higher": "↑"}
-IMAGE_METRICS = {
-    "classifier_score": Metric("classifier score", "higher"),
-    "classifier_frechet": Metric("classifier Fréchet"),
-    "precision": Metric("precision", "higher"),
-    "recall": Metric("recall", "higher"),
-    "inception_score": Metric("IS", "higher"),
-    "fid": Metric("FID"),
-}
 METRICS = {
     **{key: Metric(title, None if key == "edit_diversity" else "lower") for key, title in COLUMNS.items()},
-    **{key: Metric(title, None) for key, title in STRUCTURE.items()},
+    **{key: metric for kind in KINDS.values() for key, metric in kind.columns.items()},
     **{key: Metric(title, None) for key, title in RATIOS.items()},
-    **IMAGE_METRICS,
     "bits_per_element": Metric("bits/element"),
 }
 COSTS = {
@@ -76,6 +48,7 @@ COSTS = {
     "sampling_steps": "sampling steps",
     "seconds_per_object": "sampling s per object",
 }
+_ONCE_JUDGED = "image_tokens"  # the kind of results that compare sets and do not name their kind, as older ones
 _AUGMENTATION = ("transpose", "scramble")  # how a run trains; what is held out does not depend on it
 
 
@@ -139,23 +112,13 @@ def _number(value: float | None) -> float:
 
 def heading(found: Mapping[str, Any]) -> str:
     """What a table is about, from what `usd3 evaluate` wrote: how much was drawn, and what it is compared with."""
-    used, images = found["settings"], found.get("compared_with")
-    if images is None:
+    used, sets = found["settings"], found.get("compared_with")
+    if sets is None:
         line = f"{found['data']}: {found['objects']} held-out objects, first {used['prefix']} elements given, "
         line += f"{used['runs']} continuations of each in {used['steps']} steps, seed {used['seed']}"
         besides = found.get("ratio_objects")
         return f"{line}; ratios on {besides} objects of {used['ratios']}" if besides else line
-    return f"{found['data']}: {describe_images(used, images)}"
-
-
-def describe_images(settings: Mapping[str, Any], compared_with: Mapping[str, Any]) -> str:
-    """How many images were drawn, and which they are compared with."""
-    drawn = f"{settings['images']['num']} images in {settings['steps']} steps, seed {settings['seed']}"
-    line = drawn if settings["runs"] == 1 else f"{settings['runs']} sets of {drawn}"
-    line += f", against {compared_with['training_images']} training images"
-    accuracy = compared_with["classifier_accuracy"]
-    known = "" if accuracy is None else f" (accuracy {accuracy:.3f})"
-    return f"{line}, by the classifier {compared_with['classifier']}{known}"
+    return f"{found['data']}: {KINDS[found.get('kind', _ONCE_JUDGED)].describe_sets(used, sets)}"
 
 
 def require_comparable(runs: Mapping[str, tuple[DataConfig, int]]) -> None:

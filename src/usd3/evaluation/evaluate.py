@@ -1,18 +1,17 @@
 """How good are the continuations of held-out sequences, beside a Markov chain and beside other true sequences?
 
-For models of images see `usd3.evaluation.images`.
+Kinds that are measured in sets drawn from nothing, such as images, are in `usd3.evaluation.free`.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from usd3._internal.checks import as_count, as_number, require
-from usd3._internal.fields import require_fields
+from usd3._internal.checks import as_count, require
 from usd3._internal.progress import say
 from usd3._internal.random import seed_of
 from usd3._internal.tables import aligned
@@ -21,25 +20,24 @@ from usd3.core.given import prefix_given
 from usd3.core.samplers import Corrector, Step
 from usd3.evaluation.ratios import SharedPrefixes, as_columns, as_numbers, named_objects
 from usd3.evaluation.references import chain_bits, reference_runs
+from usd3.evaluation.settings import EvaluationSettings
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.options import DataConfig
-from usd3.metrics import Summary, evaluate_continuations, format_table, melody_structure
-from usd3.metrics.summary import COLUMNS, RATIOS, STRUCTURE, format_cell
+from usd3.kinds.registry import KINDS
+from usd3.metrics import Summary, format_table
+from usd3.metrics.summary import COLUMNS, RATIOS, format_cell
 from usd3.pipeline.pipeline import Pipeline
 
 __all__ = [
     "Continuations",
     "Draws",
     "Evaluation",
-    "EvaluationSettings",
     "HeldOut",
-    "ImageSettings",
     "Task",
     "continue_held_out",
     "draw_runs",
     "evaluate",
     "evaluate_baselines",
-    "require_no_images",
     "require_same_shape",
     "shared_prefixes",
 ]
@@ -52,83 +50,6 @@ _OF_RATIOS = {
     "swapped": "b / (a (a + b))",
 }
 _FEW = 10  # objects; a ratio of fewer is in the results, but not shown
-
-
-@dataclass
-class ImageSettings:
-    """How images are measured; only for a model of image tokens.
-
-    Args:
-        num: images of a run, drawn from nothing.
-        classifier: folder that `usd3 classifier` made, whose features the metrics use. It is needed.
-        inception: file of the weights of the Inception network, for IS and FID; null: without these.
-        reference: compare with at most so many training images; null: all.
-        path: where the images are, if not where they were when they were encoded.
-        vqgan: folder of the VQGAN, if not where it was then.
-    """
-
-    num: int = 5000
-    classifier: str | None = None
-    inception: str | None = None
-    reference: int | None = None
-    path: str | None = None
-    vqgan: str | None = None
-
-    def __post_init__(self) -> None:
-        require_fields(self, "images")
-        as_count(self.num, "images.num", 4)
-        as_count(4 if self.reference is None else self.reference, "images.reference", 4)
-
-
-@dataclass
-class EvaluationSettings:
-    """What to measure.
-
-    Args:
-        prefix: elements of each held-out object that are given; null: as in training. Images are drawn from nothing.
-        runs: continuations of each object, or sets of images; the table shows their mean and standard deviation.
-        steps: sampling steps; null: 100, or all of a model with fewer in discrete time.
-        limit: use only the first so many held-out objects, of `ratios` likewise; null: all. Few of them may all be of
-            one piece, and then other objects are closer than they usually are. Of images, for the bound alone.
-        include_prefix: whether the given elements count in the n-grams and edit distances, as in the paper.
-        ratios: another array of the .npz, whose objects begin like training ones: these are continued too, for the
-            train-to-test ratios; null: where held-out prefixes occur in the training data, those.
-        baselines: compare with a Markov chain and with other held-out objects; images with real ones.
-        from_nothing: of melodies, draw as many more from nothing, and show their metre, rests and repeated bars too.
-        bound_samples: times at which the likelihood bound is estimated; 0: no bound.
-        temperature: divide the logits by this.
-        sampler: one of the method's; null: its own.
-        seed: seed of all draws.
-        batch_size: objects at once; null: chosen by memory.
-        images: for a model of image tokens.
-    """
-
-    prefix: int | None = None
-    runs: int = 3
-    steps: int | None = None
-    limit: int | None = None
-    include_prefix: bool = True
-    ratios: str | None = None
-    baselines: bool = True
-    from_nothing: bool = False
-    bound_samples: int = 64
-    temperature: float = 1.0
-    sampler: str | None = None
-    seed: int = 0
-    batch_size: int | None = None
-    images: ImageSettings = field(default_factory=ImageSettings)
-
-    def __post_init__(self) -> None:
-        require_fields(self)
-        as_count(self.runs, "runs", 1)
-        for name in ("steps", "limit", "batch_size"):
-            as_count(1 if getattr(self, name) is None else getattr(self, name), name, 1)
-        as_count(self.bound_samples, "bound_samples", 0)
-        as_number(self.temperature, "temperature", 0)
-
-    def known_for(self, pipeline: Pipeline) -> Self:
-        """With the sampling steps that this model usually has, where none are set."""
-        return self if self.steps is not None else replace(self, steps=pipeline.config.diffusion.usual_steps)
 
 
 @dataclass(frozen=True)
@@ -197,8 +118,10 @@ class Evaluation:
     def as_text(self) -> str:
         """Tables to read."""
         lines = [format_table(_part(self.rows, COLUMNS))]
-        if structure := _part(self.rows, STRUCTURE):
-            lines += ["", format_table(structure, STRUCTURE)]
+        for kind in KINDS.values():
+            titles = {key: metric.title for key, metric in kind.columns.items()}
+            if structure := _part(self.rows, titles):
+                lines += ["", format_table(structure, titles)]
         if self.bits_per_element:
             lines += ["", "bits per element of the held-out continuations (nats in brackets):"]
             lines += [f"  {name}: {b:.3f} ({b * math.log(2):.3f})" for name, b in self.bits_per_element.items()]
@@ -239,7 +162,7 @@ def _finite(value: Any) -> Any:
 
 Draws = dict[str, Tensor]
 """Objects (R, N, ...) in the categories of the data, as they are kept in a file: "tokens", for the train-to-test
-ratios "ratio_tokens", and "free_tokens", melodies drawn from nothing."""
+ratios "ratio_tokens", and "free_tokens", objects drawn from nothing."""
 
 
 class Task(Protocol):
@@ -260,7 +183,7 @@ class Task(Protocol):
 class Continuations:
     """The task on sequences: continue held-out objects, and for the train-to-test ratios those of `shared`.
 
-    Of melodies, also draw some from nothing.
+    Of kinds with a structure of their own, such as melodies, also draw some from nothing.
     """
 
     pipeline: Pipeline
@@ -274,7 +197,6 @@ class Continuations:
         cls, pipeline: Pipeline, data: DataConfig, dataset: Dataset, settings: EvaluationSettings
     ) -> "Continuations":
         """On the held-out objects of the data."""
-        require_no_images(settings)
         held_out = HeldOut.of(pipeline, dataset, settings)
         return cls(pipeline, dataset, held_out, settings, shared_prefixes(data, dataset, settings, held_out.prefix))
 
@@ -287,7 +209,7 @@ class Continuations:
 
     @property
     def _draws_free(self) -> bool:
-        return self.dataset.music and self.settings.from_nothing
+        return self.settings.from_nothing and bool(self.dataset.kind.columns)
 
     def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Draws:
         """Continue each object `runs` times."""
@@ -306,7 +228,8 @@ class Continuations:
         found = evaluate(self.pipeline, self.dataset, self.held_out, settings, tokens, self.shared, besides)
         if "free_tokens" in generated:
             free = generated["free_tokens"]
-            found.rows = _after_first(found.rows, "model, from nothing", melody_structure(free))
+            structure = self.dataset.kind.structure(free)
+            found.rows = _after_first(found.rows, "model, from nothing", structure)
             found.free_objects = free.shape[1]
         return found
 
@@ -324,13 +247,6 @@ def require_same_shape(pipeline: Pipeline, dataset: Dataset) -> None:
     """Refuse data of other objects than the model's."""
     shape, own = tuple(dataset.shape), tuple(pipeline.config.shape)
     require(shape == own, "shape of the data", shape, f"{own}")
-
-
-def require_no_images(settings: EvaluationSettings) -> None:
-    """Refuse settings for images where the data are none."""
-    for name, value in asdict(settings.images).items():
-        unset = value == getattr(ImageSettings(), name)
-        require(unset, f"images.{name}", value, "no such option, as the data are no image tokens")
 
 
 def continue_held_out(
@@ -393,7 +309,7 @@ def evaluate(
     known = bool(((generated >= 0) & (generated < dataset.num_classes)).all())
     require(known, "samples", "padding where held-out objects have none", f"categories 0..{dataset.num_classes - 1}")
     skip = 0 if settings.include_prefix else prefix
-    row = _compared(generated, truth, skip, pad, dataset.music)
+    row = dataset.kind.metrics(generated, truth, skip, pad)
     used = asdict(settings.known_for(pipeline)) | {"prefix": prefix}
     found = Evaluation(used, len(truth), held_out.skipped, {"model": row})
     if settings.bound_samples:
@@ -424,12 +340,6 @@ def evaluate(
     return found
 
 
-def _compared(runs: Tensor, truth: Tensor, skip: int, pad: Tensor | None, music: bool) -> dict[str, Summary]:
-    """The row of continuations (R, N, L): how far from the truth, and of melodies what holds them together."""
-    row = evaluate_continuations(runs, truth=truth, skip=skip, pad=pad)
-    return row | melody_structure(runs, pad) if music else row
-
-
 def _after_first(rows: dict[str, Any], name: str, row: Any) -> dict[str, Any]:
     """The rows with one more in the second place."""
     (first, *others) = rows.items()
@@ -448,7 +358,7 @@ def evaluate_baselines(
     pad = None if held_out.pad is None else held_out.pad.flatten(1)
     skip = 0 if settings.include_prefix else prefix
     drawn = reference_runs(dataset, truth, prefix, pad, settings.runs, settings.seed)
-    rows = {name: _compared(x, truth, skip, pad, dataset.music) for name, x in drawn.items()}
+    rows = {name: dataset.kind.metrics(x, truth, skip, pad) for name, x in drawn.items()}
     bits = {"Markov chain": chain_bits(dataset, truth, prefix, pad)}
     if shared is not None:
         drawn = reference_runs(dataset, shared.truth.flatten(1), prefix, None, settings.runs, settings.seed)

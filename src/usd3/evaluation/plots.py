@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from usd3._internal.checks import require
-from usd3.evaluation.comparison import IMAGE_METRICS, METRICS, Row, marks
+from usd3.evaluation.comparison import METRICS, Row, marks
+from usd3.kinds.registry import KINDS
 from usd3.metrics.summary import RATIOS
 from usd3.pictures._common import GENERATED, GIVEN, INK, SOFT_INK, new_figure, save, style
 from usd3.training.logs import held_out_curves
@@ -33,7 +34,7 @@ ORDER = (
     *(f"{n}g_hellinger" for n in (1, 2, 3)),
     "edit_diversity",
     *(f"{n}g_outliers" for n in (1, 2, 3)),
-    *IMAGE_METRICS,
+    *(key for kind in KINDS.values() if kind.is_judged for key in kind.columns),
     "bits_per_element",
     *RATIOS,
 )

@@ -1,4 +1,4 @@
-"""What every loader returns: objects of categories, in a training and a test split."""
+"""What reading data gives: objects of categories in a training and a test split, and their kind."""
 
 from dataclasses import dataclass
 
@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from usd3._internal.checks import Checks, as_categories, as_count, require, require_type
+from usd3.kinds.base import Kind
 
-__all__ = ["MUSIC_CLASSES", "REST", "Dataset", "ImageSource", "Sequences", "compact"]
+__all__ = ["Dataset", "Sequences", "compact"]
 
-REST = 128
-MUSIC_CLASSES = 129
 _DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -50,53 +49,40 @@ class Sequences:
         return len(self.tokens)
 
 
-@dataclass(frozen=True)
-class ImageSource:
-    """Where tokens come from: the folder of the VQGAN that made them, and the path of the images.
-
-    `flips`: after the tokens of all training images come those of the same images mirrored.
-    `fingerprint` is that of the VQGAN's weights; None: not known.
-    """
-
-    vqgan: str
-    images: str
-    flips: bool = False
-    fingerprint: str | None = None
-
-    def require_same_vqgan(self, other: "ImageSource | None", name: str) -> None:
-        """Refuse tokens of another VQGAN, which mean something else; `name` says whose they are."""
-        if other is not None and None not in (self.fingerprint, other.fingerprint):
-            same, expected = self.fingerprint == other.fingerprint, f"those of {self.vqgan} ({self.fingerprint})"
-            require(same, name, f"tokens of the VQGAN {other.vqgan} ({other.fingerprint})", expected)
-
-
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Objects of K categories in two splits.
 
-    `music`: decoded categories 0..127 are MIDI pitches and 128 is a rest.
-    `decode` (K,) is the original category of each category of the tokens, a permutation; None is the identity.
-    `source`: the objects are the tokens (h, w) of these images.
+    Args:
+        name: of the data, for tables.
+        num_classes: K.
+        train: the objects to train on.
+        test: those held out.
+        decode: (K,) the original category of each category of the tokens, a permutation; None: they are the same.
+        kind: what the original categories mean; None: integers of an array.
     """
 
     name: str
     num_classes: int
     train: Sequences
     test: Sequences
-    music: bool = False
     decode: Tensor | None = None
-    source: ImageSource | None = None
+    kind: Kind = None  # type: ignore[assignment]  # never None once it is made
 
     def __post_init__(self) -> None:
         num_classes = as_count(self.num_classes, "num_classes", 2)
-        if self.music:
-            require(num_classes == MUSIC_CLASSES, "num_classes", num_classes, "129 for music: 128 pitches and a rest")
         _check_split(self.train, "train", num_classes)
         _check_split(self.test, "test", num_classes)
         shape = tuple(self.test.tokens.shape[1:])
         require(shape == self.shape, "shape of an object of test", shape, f"that of train, {self.shape}")
         if self.decode is not None:
             _check_permutation(self.decode, num_classes)
+        if self.kind is None:
+            from usd3.kinds.array import Array  # which makes data sets itself
+
+            object.__setattr__(self, "kind", Array(num_classes, self.shape))
+        fits = (self.kind.num_classes, self.kind.shape) == (num_classes, self.shape)
+        require(fits, "kind", self.kind, f"one of objects {self.shape} of {num_classes} categories")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,46 +1,49 @@
 """Where the data of a recipe come from: its section `data`."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from usd3._internal.checks import as_count, as_number, require
 from usd3._internal.fields import require_fields
-from usd3.kinds.arrays import load_arrays, read_arrays
+from usd3.kinds.base import Kind
 from usd3.kinds.dataset import Dataset
-from usd3.kinds.image.tokens import load_image_tokens
-from usd3.kinds.melody.bach import load_bach
-from usd3.kinds.melody.lakh import load_lakh
-from usd3.kinds.melody.midi import load_midi
+from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.scramble import scramble
 
-__all__ = ["DataConfig"]
+__all__ = ["DataConfig", "naming_data_path"]
 
 
 @dataclass
 class DataConfig:
-    """Where the sequences come from.
+    """Where the objects come from.
 
     Args:
         source: "bach" (the Bach works in music21), "array" (an .npy or .npz file), "lakh" (a folder with train.npy,
             test.npy and descramble_key.txt), "midi" (a folder of MIDI files) or "image_tokens" (an .npz file that
-            `usd3 encode` wrote).
+            `usd3 encode` wrote); a kind of your own may have others.
         path: the file or folder; not for "bach".
+        kind: what the integers mean: "array", "melody", "image_tokens", or the import path of a class of your own, as
+            in "mypackage.Boards": a usd3.kinds.base.Kind. null: the kind that `source` belongs to.
         length: steps of a melody, 16th notes; only for "bach" and "midi". Longer ones are cut, shorter ones padded.
         num_classes: number of categories of an "array"; null: the largest token + 1, but it is asked for where that is
             more than 65,536 and ten times the number of tokens that occur.
-        music: whether the tokens of an "array" are MIDI pitches 0..127 with 128 for a rest.
+        music: the tokens of an "array" are MIDI pitches 0..127 with 128 for a rest; the same as `kind` melody.
         pad_value: the token of an "array" that marks padding, for example -1; null: none.
         train_key: name of the training array in an .npz.
         test_key: name of the held-out array in an .npz; if there is none, a part of the training array is held out.
         test_fraction: the part that is held out where the source has no split of its own.
         seed: seed of that split.
         scramble: seed of a random renaming of the categories, as in the paper; null: none.
-        transpose: in training move each melody by up to so many semitones up or down; only for music.
+        transpose: in training move each melody by up to so many semitones up or down; only for melodies.
+        options: arguments of a kind of your own.
     """
 
-    source: Literal["bach", "array", "lakh", "midi", "image_tokens"] = "bach"
+    source: str = "bach"
     path: str | None = None
+    kind: str | None = None
     length: int = 256
     num_classes: int | None = None
     music: bool = False
@@ -51,6 +54,7 @@ class DataConfig:
     seed: int = 0
     scramble: int | None = None
     transpose: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_fields(self, "data")
@@ -58,6 +62,27 @@ class DataConfig:
         as_count(self.length, "data.length", 1)
         as_count(self.transpose, "data.transpose", 0, 24)
         as_number(self.test_fraction, "data.test_fraction", 0, 1)
+        if self.kind is None:
+            self.kind_class  # noqa: B018  # refuses a source that no kind has
+
+    @property
+    def kind_class(self) -> type[Kind]:
+        """The class of the kind; importing one of your own runs its code."""
+        from usd3.kinds.registry import kind_named, kind_of_data  # they import the kinds, which import this module
+
+        return kind_of_data(self) if self.kind is None else kind_named(self.kind, "data.kind")
+
+    def file(self, expected: str) -> str:
+        """The path, which this source needs."""
+        require(self.path is not None, "data.path", self.path, f"{expected} for data.source {self.source}")
+        return str(self.path)
+
+    def at(self, path: str | None) -> "DataConfig":
+        """The same data at `path`, if that is given; a model that was exported does not know where they are."""
+        moved = replace(self, path=path or self.path)
+        if moved.path is None and moved.kind_class.needs_path(moved):
+            raise FileNotFoundError(f"the model does not say where its data are, of the source {moved.source}")
+        return moved
 
     def with_test(self, key: str, option: str) -> "DataConfig":
         """These data with another array of the .npz held out; `option` is what named it."""
@@ -71,33 +96,17 @@ class DataConfig:
 
     def load(self) -> Dataset:
         """Read the data."""
-        split: dict[str, Any] = {"test_fraction": self.test_fraction, "seed": self.seed}
-        if self.source == "bach":
-            dataset = load_bach(self.length, **split)
-        else:
-            kinds = {
-                "array": "an .npy or .npz file",
-                "lakh": "the folder of the release",
-                "midi": "a folder",
-                "image_tokens": "a file that usd3 encode wrote",
-            }
-            require(
-                self.path is not None, "data.path", self.path, f"{kinds[self.source]} for data.source {self.source}"
-            )
-            path = str(self.path)
-            if self.source == "array":
-                dataset = load_arrays(
-                    path,
-                    self.num_classes,
-                    train=self.train_key,
-                    test=self.test_key,
-                    pad_value=self.pad_value,
-                    music=self.music,
-                    **split,
-                )
-            elif self.source == "image_tokens":
-                dataset = load_image_tokens(path)
-            else:
-                dataset = load_lakh(path) if self.source == "lakh" else load_midi(path, self.length, **split)
-        require(dataset.music or not self.transpose, "data.transpose", self.transpose, "0 for data that are not music")
+        dataset = self.kind_class.read(self)
+        if self.transpose:
+            moves = dataset.kind.augment(self, dataset.decode, "cpu") is not None
+            require(moves, "data.transpose", self.transpose, f"0 for {dataset.kind.plural}, which have no pitch")
         return dataset if self.scramble is None else scramble(dataset, self.scramble)
+
+
+@contextmanager
+def naming_data_path() -> Iterator[None]:
+    """Say how to name the place of data that are no longer where they were."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error} (--data_path PATH says where the data are)") from None

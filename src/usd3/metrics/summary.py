@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from usd3._internal.checks import require
 from usd3.metrics._arrays import Floats
 
-__all__ = ["COLUMNS", "RATIOS", "STRUCTURE", "Summary", "format_cell", "format_table", "summarise"]
+__all__ = ["COLUMNS", "RATIOS", "STRUCTURE", "Metric", "Summary", "format_cell", "format_table", "summarise"]
 
 COLUMNS = {
     **{f"{n}g_hellinger": f"{n}g Hellinger" for n in (1, 2, 3)},
@@ -22,6 +22,25 @@ RATIOS = {
     for n in (1, 2, 3)
 }
 STRUCTURE = {"on_beat": "notes on the beat", "rests": "rests", "repeated_bars": "bars repeated"}
+
+
+_ARROWS = {"lower": "↓", "higher": "↑"}
+
+
+class Metric(NamedTuple):
+    """A column of a table and which values are better.
+
+    Not every column has a better direction. Samples without any sense are the most diverse, and melodies should have as
+    many notes on the beat as true ones. Train-to-test ratios grow with copying and with quality.
+    """
+
+    title: str
+    better: Literal["lower", "higher"] | None = "lower"
+
+    @property
+    def titled(self) -> str:
+        """The title with an arrow towards better values."""
+        return self.title if self.better is None else f"{self.title} {_ARROWS[self.better]}"
 
 
 class Summary(NamedTuple):

@@ -30,8 +30,10 @@ from usd3.core.options import DiffusionConfig
 from usd3.core.process import is_grid
 from usd3.core.samplers import Corrector, Step
 from usd3.kernels import Projection
-from usd3.kinds.dataset import ImageSource
+from usd3.kinds.array import Array
+from usd3.kinds.base import Kind
 from usd3.kinds.options import DataConfig
+from usd3.kinds.registry import kind_from, upgraded
 from usd3.methods.base import Method
 from usd3.methods.options import MethodConfig
 from usd3.nets import Hollow, MaskedTransformer, SelfConditioned
@@ -51,8 +53,8 @@ _LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # how many logits a batch may h
 class PipelineConfig:
     """What `config.json` says: the categories, the diffusion, the method, the network and the data they are for.
 
-    `steps` and `minutes` say how long it was trained; `source` where the images are whose tokens it is about; `given`
-    which elements stayed clean in training, None where that is not known.
+    `kind` is what the categories mean, as plain JSON: its name and its own fields. `steps` and `minutes` say how long
+    it was trained; `given` which elements stayed clean in training, None where that is not known.
     """
 
     num_classes: int
@@ -61,10 +63,9 @@ class PipelineConfig:
     method: MethodConfig = field(default_factory=MethodConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
-    music: bool = False
+    kind: dict[str, Any] = field(default_factory=lambda: {"name": Array.name})
     decode: list[int] | None = None
     marginal: list[float] | None = None
-    source: ImageSource | None = None
     prefix: int = 32
     given: Literal["none", "prefix", "random"] | None = None
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -82,6 +83,12 @@ class PipelineConfig:
         require(fits, "shape", f"{tuple(self.shape)} of {num_classes} categories", most)
         whole = self.decode is None or sorted(self.decode) == list(range(self.num_classes))
         require(whole, "decode", self.decode, f"null or a permutation of 0..{self.num_classes - 1}")
+        if "." not in str(self.kind.get("name")):  # an import path is followed where its code is trusted
+            self.build_kind()
+
+    def build_kind(self) -> Kind:
+        """The kind as an object. Importing one that is not ours runs its code."""
+        return kind_from(self.kind, self.num_classes, self.shape)
 
     def require_weights(self, folder: Path) -> None:
         """Refuse a folder, if it has weights, whose weights are not those of our network of this config."""
@@ -102,9 +109,9 @@ class PipelineConfig:
             "method": MethodConfig,
             "model": ModelConfig,
             "data": DataConfig,
-            "source": ImageSource,
         }
         require_type(isinstance(values, dict), "config", values, "a mapping of names and values")
+        values = upgraded(values)
         there = [name for name in parts if values.get(name) is not None]
         made: dict[str, Any] = {name: made_of(parts[name], values[name], name) for name in there}
         return made_of(cls, {**values, **made}, "config")
@@ -115,13 +122,13 @@ class PipelineConfig:
         file = folder / "config.json"
         try:
             values = parse_json(file)
-            kind = values.get("kind") if isinstance(values, dict) else None  # of networks for images
-            if kind is None:
+            network = values.get("kind") if isinstance(values, dict) else None  # networks for images have a word there
+            if not isinstance(network, str):
                 return cls.from_dict(values)
         except (TypeError, ValueError) as error:
             expected = "expected what usd3 wrote: restore the file, or export or train the model again"
             raise ValueError(f"{file}: {expected} ({error})") from None
-        raise ValueError(f"{folder} is a {kind}: expected the folder of a run or of a saved model")
+        raise ValueError(f"{folder} is a {network}: expected the folder of a run or of a saved model")
 
 
 def _without_gradients(
@@ -146,7 +153,7 @@ class Pipeline:
     compile = False
 
     def __init__(self, config: PipelineConfig, model: nn.Module | None = None, objective: str = "usd3"):
-        self.config = config
+        self.config, self.kind = config, config.build_kind()
         self.diffusion = config.diffusion.build(config.num_classes, config.marginal)
         self.method = config.method.build(self.diffusion, objective)
         _require_fitting(self.method, config)
@@ -202,8 +209,7 @@ class Pipeline:
 
     def __repr__(self) -> str:
         size = sum(weight.numel() for weight in self.model.parameters())
-        what = f"{self.config.method.name}, objects {tuple(self.config.shape)} of {self.config.num_classes} categories"
-        return f"Pipeline({what}, {size:,} parameters, on {self.device})"
+        return f"Pipeline({self.config.method.name}, {self.kind.describe()}, {size:,} parameters, on {self.device})"
 
     # ---- use ----------------------------------------------------------------------------------------------------
 

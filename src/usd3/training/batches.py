@@ -1,6 +1,6 @@
 """The batches of a run, cut on the device where the objects fit there.
 
-Which objects a batch has and how they are transposed is drawn on the CPU, so that it is the same on every device.
+Which objects a batch has and how they are augmented is drawn on the CPU, so that it is the same on every device.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from usd3._internal.checks import require
+from usd3._internal.device import moved_to
 from usd3._internal.random import seed_of
-from usd3.kinds.dataset import Dataset, Sequences
+from usd3.kinds.base import Augment
+from usd3.kinds.dataset import Sequences
 
-__all__ = ["Batches", "Transpose", "home_of", "transposer"]
-
-Transpose = Callable[[Tensor, Tensor | None, torch.Generator], Tensor]
+__all__ = ["Batches", "home_of"]
 
 
 class Batches:
@@ -34,12 +34,12 @@ class Batches:
         parts: int,
         rank: int,
         world: int,
-        transpose: Transpose | None = None,
+        augment: Augment | None = None,
         device: torch.device | str = "cpu",
     ):
         require(batch_size % parts == 0, "training.batch_size", batch_size, f"a multiple of {parts}, its parts")
         self.batch_size, self.seed, self.first_step = batch_size, seed, first_step
-        self.parts, self.rank, self.world, self.transpose = parts, rank, world, transpose
+        self.parts, self.rank, self.world, self.augment = parts, rank, world, augment
         self.device = torch.device(device)
         self.tokens, self.pad = rows.tokens.to(self.device), None if rows.pad is None else rows.pad.to(self.device)
         self._orders: dict[int, Tensor] = {}
@@ -57,8 +57,8 @@ class Batches:
         first = step * self.batch_size + part * size
         chosen = self._rows(first, first + size)
         tokens, pad = self.tokens[chosen], None if self.pad is None else self.pad[chosen]
-        if self.transpose is not None:
-            tokens = self.transpose(tokens, pad, torch.Generator().manual_seed(seed_of(self.seed, step, part, 1)))
+        if self.augment is not None:
+            tokens = self.augment(tokens, pad, torch.Generator().manual_seed(seed_of(self.seed, step, part, 1)))
         batch = {"tokens": tokens, "step": step, "part": part}
         return batch if pad is None else batch | {"pad": pad}
 
@@ -72,7 +72,7 @@ class Batches:
 
     def _order(self, number: int) -> Tensor:
         generator = torch.Generator().manual_seed(seed_of(self.seed, number))
-        return _moved(torch.randperm(len(self.tokens), generator=generator), self.device)
+        return moved_to(torch.randperm(len(self.tokens), generator=generator), self.device)
 
 
 def home_of(rows: Sequences, device: torch.device) -> torch.device:
@@ -81,26 +81,3 @@ def home_of(rows: Sequences, device: torch.device) -> torch.device:
         return torch.device("cpu")
     size = rows.tokens.nbytes + (0 if rows.pad is None else rows.pad.nbytes)
     return device if size <= torch.cuda.mem_get_info(device)[0] // 8 else torch.device("cpu")
-
-
-def transposer(dataset: Dataset, most: int, device: torch.device | str = "cpu") -> Transpose:
-    """Move each melody by -most..most semitones, as far as its pitches allow; rests stay."""
-    decode = None if dataset.decode is None else dataset.decode.to(device).long()
-    encode = None if decode is None else decode.argsort()
-
-    def transpose(tokens: Tensor, pad: Tensor | None, generator: torch.Generator) -> Tensor:
-        original = tokens.long() if decode is None else decode[tokens.long()]
-        sounding = (original < 128) if pad is None else (original < 128) & ~pad
-        low = torch.where(sounding, original, 127).amin(1)
-        high = torch.where(sounding, original, 0).amax(1)
-        shift = _moved(torch.randint(-most, most + 1, (len(tokens),), generator=generator), tokens.device)
-        shift = torch.minimum(torch.maximum(shift, -low), 127 - high)
-        moved = torch.where(sounding, original + shift[:, None], original)
-        return moved if encode is None else encode[moved]
-
-    return transpose
-
-
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """A small tensor on the device; the host does not wait for the copy."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

@@ -21,10 +21,11 @@ from usd3._internal.random import seed_draws, seed_of
 from usd3.core.given import draw_given
 from usd3.core.process import free_elements
 from usd3.kinds.dataset import Dataset
+from usd3.kinds.options import DataConfig
 from usd3.methods.base import Method
 from usd3.nets import Hollow
 from usd3.nets.options import NETS
-from usd3.training.batches import Batches, home_of, transposer
+from usd3.training.batches import Batches, home_of
 from usd3.training.callbacks import Ema
 from usd3.training.clock import Clock
 from usd3.training.options import TrainingConfig
@@ -36,24 +37,24 @@ __all__ = ["SequenceData", "Training", "weight_groups"]
 class SequenceData(pl.LightningDataModule):
     """The data of a run: endless training batches, and the first held-out objects for validation."""
 
-    def __init__(self, dataset: Dataset, config: TrainingConfig, seed: int = 0, transpose: int = 0):
+    def __init__(self, dataset: Dataset, config: TrainingConfig, seed: int = 0, data: DataConfig | None = None):
         super().__init__()
-        self.dataset, self.config, self.seed, self.transpose = dataset, config, seed, transpose
+        self.dataset, self.config, self.seed, self.data = dataset, config, seed, data
 
     def train_dataloader(self) -> Batches:
         """Batches from the step the trainer has reached."""
-        trainer = self.trainer
+        trainer, dataset = self.trainer, self.dataset
         assert trainer is not None
-        home = home_of(self.dataset.train, trainer.strategy.root_device)
+        home = home_of(dataset.train, trainer.strategy.root_device)
         return Batches(
-            self.dataset.train,
+            dataset.train,
             self.config.batch_size,
             self.seed,
             lambda: trainer.global_step,
             parts=self.config.accumulate * trainer.world_size,
             rank=trainer.global_rank,
             world=trainer.world_size,
-            transpose=transposer(self.dataset, self.transpose, home) if self.transpose else None,
+            augment=None if self.data is None else dataset.kind.augment(self.data, dataset.decode, home),
             device=home,
         )
 

@@ -62,10 +62,9 @@ def _config_for(recipe: Recipe, dataset: Dataset) -> PipelineConfig:
         method=recipe.method,
         model=recipe.model,
         data=recipe.data,
-        music=dataset.music,
+        kind=dataset.kind.as_dict(),
         decode=None if dataset.decode is None else dataset.decode.tolist(),
         marginal=marginal,
-        source=dataset.source,
         prefix=default_prefix(recipe.training, torch.Size(dataset.shape).numel()),
         given=recipe.training.given,
         precision=recipe.training.precision,
@@ -125,7 +124,7 @@ def _fit(recipe: Recipe, folder: Path, resume: bool, progress: bool, callbacks: 
         require_fitting(start, module)
     if leads_run():
         begin(folder, asdict(recipe), told)
-    data = SequenceData(dataset, recipe.training, recipe.seed, recipe.data.transpose)
+    data = SequenceData(dataset, recipe.training, recipe.seed, recipe.data)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning.*")
         further = [*callbacks, TrainingProgress()] if progress else [*callbacks]

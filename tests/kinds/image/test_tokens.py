@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from usd3.kinds.dataset import ImageSource
+from usd3.kinds.image.source import ImageSource
 from usd3.kinds.image.tokens import load_image_tokens, write_image_tokens
 from usd3.kinds.options import DataConfig
 
@@ -19,14 +19,14 @@ def test_what_is_written_is_read(tmp_path):
     found = load_image_tokens(file)
     assert torch.equal(found.train.tokens.long(), tokens(5))
     assert torch.equal(found.test.tokens.long(), tokens(3))
-    assert (found.num_classes, found.shape, found.source, found.name) == (512, (8, 8), SOURCE, "tokens")
+    assert (found.num_classes, found.shape, found.kind.source, found.name) == (512, (8, 8), SOURCE, "tokens")
 
 
 def test_a_recipe_reads_them_scrambled_too(tmp_path):
     file = tmp_path / "tokens.npz"
     write_image_tokens(file, tokens(5), tokens(3), 512, SOURCE)
     found = DataConfig(source="image_tokens", path=str(file), scramble=1).load()
-    assert found.source == SOURCE
+    assert found.kind.source == SOURCE
     assert torch.equal(found.decoded(found.test.tokens), tokens(3))
     assert not torch.equal(found.test.tokens.long(), tokens(3))
 
@@ -59,7 +59,7 @@ def test_files_without_a_fingerprint_are_read(tmp_path):
     split = np.zeros((2, 4, 4), int)
     about = np.array('{"num_classes": 8, "vqgan": "a", "images": "b"}')
     np.savez(tmp_path / "old.npz", train=split, test=split, about=about)
-    source = load_image_tokens(tmp_path / "old.npz").source
+    source = load_image_tokens(tmp_path / "old.npz").kind.source
     assert source == ImageSource("a", "b", False, None)
     source.require_same_vqgan(SOURCE, "data")
     with pytest.raises(ValueError, match=r"data = tokens of the VQGAN c \(1\): expected those of runs/vqgan \(0123"):

@@ -9,6 +9,7 @@ import torch
 
 from usd3.kinds.melody import bach
 from usd3.kinds.melody.bach import load_bach
+from usd3.kinds.melody.kind import Melody
 from usd3.kinds.melody.musicxml import melodies_of, read_score
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("music21") is None, reason="needs music21")
@@ -64,7 +65,7 @@ def test_the_reader_agrees_with_music21(name):
 def test_the_corpus_gives_enough_windows_of_valid_tokens(folder, length, least):
     dataset = load_bach(length, cache=folder)
     assert len(dataset.train) + len(dataset.test) > least
-    assert (dataset.shape, dataset.num_classes, dataset.music) == ((length,), 129, True)
+    assert (dataset.shape, dataset.num_classes, dataset.kind) == ((length,), 129, Melody(129, (length,)))
     for split in (dataset.train, dataset.test):
         assert split.tokens.dtype == torch.uint8
         assert int(split.tokens.max()) == 128

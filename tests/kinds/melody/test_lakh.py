@@ -18,7 +18,7 @@ def folder(tmp_path):
 def test_tokens_stay_scrambled_and_decode_by_the_key(folder):
     dataset = load_lakh(folder)
     stored = np.load(folder / "test.npy")
-    assert (dataset.num_classes, dataset.music, len(dataset.train), len(dataset.test)) == (129, True, 6, 5)
+    assert (dataset.num_classes, dataset.kind.name, len(dataset.train), len(dataset.test)) == (129, "melody", 6, 5)
     assert np.array_equal(dataset.test.tokens, stored)
     assert np.array_equal(dataset.decoded(dataset.test.tokens), KEY[stored])
     assert torch.equal(dataset.encoded(dataset.decoded(dataset.test.tokens)), dataset.test.tokens.long())

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from support.runs import memory_below
-from usd3.kinds.melody.midi import load_midi, read_midi, write_midi
+from usd3.kinds.melody.midi import read_midi, write_midi
+from usd3.kinds.melody.midi_folder import load_midi
 
 R = 128
 
@@ -160,7 +161,7 @@ def test_a_folder_is_split_by_file(folder):
     assert "deep/1.MIDI" in sides[0] | sides[1]
     assert len(dataset.train) == 7 * 3
     assert int(dataset.train.pad.sum()) == 7 * 8
-    assert dataset.music
+    assert dataset.kind.name == "melody"
     assert dataset.num_classes == 129
 
 

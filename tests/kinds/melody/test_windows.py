@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from usd3.kinds.dataset import REST
-from usd3.kinds.melody.windows import Melody, cut, melodies_dataset, worth_keeping
+from usd3.kinds.melody.notation import REST
+from usd3.kinds.melody.windows import Voice, cut, melodies_dataset, worth_keeping
 
 random = np.random.default_rng(3)
 
@@ -30,7 +30,7 @@ def test_silent_windows_are_left_out():
 
 
 def test_short_windows_are_padded_with_rest():
-    melodies = [Melody("a", "v", tune(20)), Melody("b", "v", tune(20)), Melody("c", "v", tune(20))]
+    melodies = [Voice("a", "v", tune(20)), Voice("b", "v", tune(20)), Voice("c", "v", tune(20))]
     dataset = melodies_dataset("d", melodies, 16, 0.4, 0)
     for split in (dataset.train, dataset.test):
         short = split.pad.any(1)
@@ -51,29 +51,29 @@ def test_voices_of_rest_and_repeated_voices_of_a_piece_are_dropped():
     barely_kept = np.full(40, REST, dtype=np.uint8)
     barely_kept[:4] = 60
     melodies = [
-        Melody("a", "1", steps),
-        Melody("a", "2", steps.copy()),
-        Melody("a", "3", nearly_silent),
-        Melody("a", "4", barely_kept),
-        Melody("a", "5", steps[:0]),
-        Melody("b", "1", steps),
+        Voice("a", "1", steps),
+        Voice("a", "2", steps.copy()),
+        Voice("a", "3", nearly_silent),
+        Voice("a", "4", barely_kept),
+        Voice("a", "5", steps[:0]),
+        Voice("b", "1", steps),
     ]
     assert [(m.piece, m.voice) for m in worth_keeping(melodies)] == [("a", "1"), ("a", "4"), ("b", "1")]
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_pieces_that_share_a_voice_stay_together(seed):
-    melodies = [Melody(f"p{i}", "v", tune(100)) for i in range(20)]
+    melodies = [Voice(f"p{i}", "v", tune(100)) for i in range(20)]
     shared = np.concatenate([np.full(7, REST, dtype=np.uint8), melodies[0].steps])  # p0 again, after a rest
-    dataset = melodies_dataset("d", [*melodies, Melody("again", "w", shared)], 32, 0.5, seed)
+    dataset = melodies_dataset("d", [*melodies, Voice("again", "w", shared)], 32, 0.5, seed)
     assert any({"p0", "again"} <= pieces_of(side) for side in (dataset.train, dataset.test))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_pieces_that_share_a_stretch_stay_together(seed):
-    melodies = [Melody(f"p{i}", "v", tune(100)) for i in range(20)]
+    melodies = [Voice(f"p{i}", "v", tune(100)) for i in range(20)]
     quoting = np.concatenate([tune(31), melodies[1].steps[20:90], tune(11)])
-    melodies.append(Melody("quoting", "v", quoting))
+    melodies.append(Voice("quoting", "v", quoting))
     dataset = melodies_dataset("d", melodies, 32, 0.5, seed, stretch=64)
     sides = [pieces_of(dataset.train), pieces_of(dataset.test)]
     assert not sides[0] & sides[1]
@@ -87,21 +87,21 @@ def transposed(steps, semitones):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_voice_in_another_key_stays_with_its_original(seed):
-    melodies = [Melody(f"p{i}", "v", tune(100)) for i in range(20)]
+    melodies = [Voice(f"p{i}", "v", tune(100)) for i in range(20)]
     melodies[0].steps[40:50] = REST
-    dataset = melodies_dataset("d", [*melodies, Melody("again", "w", transposed(melodies[0].steps, -3))], 32, 0.5, seed)
+    dataset = melodies_dataset("d", [*melodies, Voice("again", "w", transposed(melodies[0].steps, -3))], 32, 0.5, seed)
     assert any({"p0", "again"} <= pieces_of(side) for side in (dataset.train, dataset.test))
 
 
 @pytest.mark.parametrize("start", ["at a note", "within a note", "in a rest"])
 def test_exactly_a_stretch_in_another_key_binds_pieces(start):
-    melodies = [Melody(f"p{i}", "v", tune(200).repeat(2)[:200]) for i in range(20)]
+    melodies = [Voice(f"p{i}", "v", tune(200).repeat(2)[:200]) for i in range(20)]
     source = melodies[1].steps
     source[60:62], source[100:106] = REST, REST
     first = {"at a note": 20, "within a note": 21, "in a rest": 60}[start]
     quoting = np.concatenate([tune(31), transposed(source[first : first + 64], 4), tune(11)])
     quoting[30], quoting[31 + 64] = 10, 10  # so that no more than the stretch is shared
-    melodies.append(Melody("quoting", "v", quoting))
+    melodies.append(Voice("quoting", "v", quoting))
 
     def together(stretch, seed):
         dataset = melodies_dataset("d", melodies, 32, 0.5, seed, stretch)
@@ -113,18 +113,18 @@ def test_exactly_a_stretch_in_another_key_binds_pieces(start):
 
 def test_a_shared_held_note_does_not_bind_pieces():
     held = np.full(64, 60, dtype=np.uint8)
-    melodies = [Melody(piece, voice, s) for piece in "ab" for voice, s in (("1", held), ("2", tune(64)))]
+    melodies = [Voice(piece, voice, s) for piece in "ab" for voice, s in (("1", held), ("2", tune(64)))]
     dataset = melodies_dataset("d", melodies, 32, 0.5, 0, stretch=32)
     assert len(pieces_of(dataset.test)) == 1
 
 
 def test_the_sides_do_not_depend_on_the_length():
-    melodies = [Melody(f"p{i}", "v", tune(64 + 5 * i)) for i in range(30)]
+    melodies = [Voice(f"p{i}", "v", tune(64 + 5 * i)) for i in range(30)]
     sides = [pieces_of(melodies_dataset("d", melodies, length, 0.3, 5).test) for length in (16, 32, 64)]
     assert sides[0] == sides[1] == sides[2]
 
 
 def test_melodies_all_too_short_are_refused():
-    melodies = [Melody("a", "v", tune(5)), Melody("b", "v", tune(5))]
+    melodies = [Voice("a", "v", tune(5)), Voice("b", "v", tune(5))]
     with pytest.raises(ValueError, match="windows of train = 0"):
         melodies_dataset("d", melodies, 64, 0.5, 0)

@@ -7,11 +7,13 @@ from pathlib import Path
 from torch import Tensor
 
 from usd3._internal.checks import require
-from usd3.kinds.dataset import Dataset, ImageSource
+from usd3.kinds.dataset import Dataset
 from usd3.kinds.image.classifier import Classifier
 from usd3.kinds.image.folders import about, fingerprint, load_classifier, load_vqgan
 from usd3.kinds.image.images import Images, spread
+from usd3.kinds.image.kind import ImageTokens
 from usd3.kinds.image.sets import load_images
+from usd3.kinds.image.source import ImageSource
 from usd3.kinds.image.vqgan import VQGAN
 
 __all__ = [
@@ -77,7 +79,7 @@ def are_tokens_of(vqgan: VQGAN, tokens: Tensor, images: Tensor) -> bool:
 
 def training_tokens(dataset: Dataset) -> Tensor:
     """The tokens (N, h, w) of the training images, without those of mirrored ones."""
-    flips = dataset.source is not None and dataset.source.flips
+    flips = isinstance(dataset.kind, ImageTokens) and dataset.kind.source.flips
     return dataset.decoded(dataset.train.tokens[: len(dataset.train) // (2 if flips else 1)].long())
 
 

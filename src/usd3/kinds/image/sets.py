@@ -14,11 +14,11 @@ from torch import Tensor
 
 from usd3._internal.checks import require
 from usd3._internal.progress import progress
-from usd3.kinds.arrays import read_arrays
 from usd3.kinds.image.cifar import cifar_folder, read_cifar
 from usd3.kinds.image.files import SUFFIXES, as_side, read_image, resized
 from usd3.kinds.image.images import Images, Part
 from usd3.kinds.image.sheets import as_labels, as_names, read_sheets, sheets
+from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.splits import grouped, is_test_group
 
 __all__ = ["load_images"]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from usd3._internal.checks import require
-from usd3.kinds.arrays import read_arrays
 from usd3.kinds.image.files import read_image
 from usd3.kinds.image.images import Part, joined
+from usd3.kinds.numpy_files import read_arrays
 
 __all__ = ["as_labels", "as_names", "read_sheets", "sheets"]
 

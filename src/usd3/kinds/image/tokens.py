@@ -12,8 +12,11 @@ from torch import Tensor
 
 from usd3._internal.checks import as_count, require
 from usd3._internal.files import written_whole
-from usd3.kinds.arrays import MOST_CLASSES, read_arrays, sequences
-from usd3.kinds.dataset import Dataset, ImageSource, compact
+from usd3.kinds.array import MOST_CLASSES, sequences
+from usd3.kinds.dataset import Dataset, compact
+from usd3.kinds.image.kind import ImageTokens
+from usd3.kinds.image.source import ImageSource
+from usd3.kinds.numpy_files import read_arrays
 
 __all__ = ["about_tokens", "load_image_tokens", "write_image_tokens"]
 
@@ -53,4 +56,5 @@ def load_image_tokens(path: str | os.PathLike[str]) -> Dataset:
         require(tokens.dtype.kind in "iu", f"{path}[{name}].dtype", tokens.dtype, "integers")
         require(tokens.ndim == 3 and tokens.size > 0, f"{path}[{name}].shape", tokens.shape, "(N, h, w)")
         splits[name] = sequences(tokens, num_classes, name)
-    return Dataset(path.stem, num_classes, splits["train"], splits["test"], source=source)
+    kind = ImageTokens(num_classes, tuple(splits["train"].tokens.shape[1:]), source)
+    return Dataset(path.stem, num_classes, splits["train"], splits["test"], kind=kind)

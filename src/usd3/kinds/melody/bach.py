@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from usd3._internal.files import write_whole
-from usd3.kinds.dataset import REST, Dataset
+from usd3.kinds.dataset import Dataset
 from usd3.kinds.melody.musicxml import melodies_of, read_score
-from usd3.kinds.melody.windows import Melody, melodies_dataset, worth_keeping
+from usd3.kinds.melody.notation import REST
+from usd3.kinds.melody.windows import Voice, melodies_dataset, worth_keeping
 
 __all__ = ["load_bach"]
 
@@ -58,7 +59,7 @@ def _cache_folder(cache: str | os.PathLike[str] | None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "usd3"
 
 
-def _cached_melodies(folder: Path, progress: Callable[[int, int], None] | None) -> list[Melody]:
+def _cached_melodies(folder: Path, progress: Callable[[int, int], None] | None) -> list[Voice]:
     corpus = _corpus()
     file = folder / f"bach-music21-{importlib.metadata.version('music21')}-reader-{_READER_VERSION}.npz"
     stored = _unpacked(file)
@@ -73,19 +74,19 @@ def _cached_melodies(folder: Path, progress: Callable[[int, int], None] | None) 
     return melodies
 
 
-def _read_corpus(corpus: Path, progress: Callable[[int, int], None] | None) -> list[Melody]:
+def _read_corpus(corpus: Path, progress: Callable[[int, int], None] | None) -> list[Voice]:
     files = sorted(file for file in corpus.glob("*") if file.suffix in _SUFFIXES)
     if not files:
         raise FileNotFoundError(f"{corpus}: expected the scores that come with music21 (.mxl or .xml)")
     melodies = []
     for done, file in enumerate(files, start=1):
-        melodies += [Melody(file.stem, voice, steps) for voice, steps in melodies_of(read_score(file))]
+        melodies += [Voice(file.stem, voice, steps) for voice, steps in melodies_of(read_score(file))]
         if progress is not None:
             progress(done, len(files))
     return worth_keeping(melodies)
 
 
-def _packed(melodies: list[Melody]) -> bytes:
+def _packed(melodies: list[Voice]) -> bytes:
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer,
@@ -97,7 +98,7 @@ def _packed(melodies: list[Melody]) -> bytes:
     return buffer.getvalue()
 
 
-def _unpacked(file: Path) -> list[Melody] | None:
+def _unpacked(file: Path) -> list[Voice] | None:
     """The melodies in a cache file; None if it is missing, damaged, or not what `_packed` makes."""
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
@@ -109,4 +110,4 @@ def _unpacked(file: Path) -> list[Melody] | None:
     if not (fits and len(lengths) == len(pieces) == len(voices)):
         return None
     parts = np.split(steps, np.cumsum(lengths)[:-1])
-    return [Melody(piece, voice, part) for piece, voice, part in zip(pieces, voices, parts)]
+    return [Voice(piece, voice, part) for piece, voice, part in zip(pieces, voices, parts)]

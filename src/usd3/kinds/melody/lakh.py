@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from usd3._internal.checks import require
-from usd3.kinds.arrays import read_tokens, sequences
+from usd3.kinds.array import read_tokens, sequences
 from usd3.kinds.dataset import Dataset
+from usd3.kinds.melody.kind import Melody
 
 __all__ = ["load_lakh"]
 
@@ -23,7 +24,8 @@ def load_lakh(folder: str | os.PathLike[str]) -> Dataset:
     folder = Path(folder)
     decode = _read_key(folder / "descramble_key.txt")
     train, test = (sequences(read_tokens(folder / f"{name}.npy"), len(decode), name) for name in ("train", "test"))
-    return Dataset("lakh", len(decode), train, test, music=True, decode=decode)
+    kind = Melody(len(decode), tuple(train.tokens.shape[1:]))
+    return Dataset("lakh", len(decode), train, test, decode, kind)
 
 
 def _read_key(path: Path) -> Tensor:

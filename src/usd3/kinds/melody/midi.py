@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import warnings
 from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
@@ -14,14 +13,12 @@ from torch import Tensor
 
 from usd3._internal.checks import as_count, as_number, require, require_type
 from usd3._internal.files import write_whole
-from usd3.kinds.dataset import MUSIC_CLASSES, REST, Dataset
-from usd3.kinds.melody.windows import Melody, melodies_dataset, worth_keeping
+from usd3.kinds.melody.notation import MELODY_CLASSES, REST
 
-__all__ = ["load_midi", "read_midi", "require_symusic", "write_midi"]
+__all__ = ["read_midi", "require_symusic", "voices_of", "write_midi"]
 
 _TICKS_PER_STEP = 120
 _VELOCITY = 90
-_SUFFIXES = (".mid", ".midi")
 _Notes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 _MOST_QUARTERS = 2**20  # of all tracks: few bytes can say that a note lasts for years
 
@@ -31,7 +28,7 @@ def read_midi(path: str | os.PathLike[str], steps_per_beat: int = 4) -> list[NDA
 
     Onsets and ends are rounded to the grid, and a note lasts at least one step. All melodies are as long as the file.
     """
-    return [steps for _, steps in _melodies(Path(path), as_count(steps_per_beat, "steps_per_beat", 1))]
+    return [steps for _, steps in voices_of(Path(path), as_count(steps_per_beat, "steps_per_beat", 1))]
 
 
 def write_midi(
@@ -61,37 +58,6 @@ def write_midi(
     write_whole(Path(path), score.dumps_midi())
 
 
-def load_midi(folder: str | os.PathLike[str], length: int = 256, test_fraction: float = 0.1, seed: int = 0) -> Dataset:
-    """Windows of the melodies of all .mid and .midi files below `folder`, split by file.
-
-    Four steps a quarter note. Windows as in `load_bach`. Files that share a whole melody are on the same side. An
-    unreadable file, or one longer than 2^20 quarter notes in all its tracks, is skipped with a warning.
-    """
-    folder = Path(folder)
-    require(not folder.is_file(), "path of MIDI files", folder, "a folder of at least 2, one to train on, one held out")
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder")
-    _symusic("load_midi")
-    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _SUFFIXES)
-    require(len(files) > 0, f"MIDI files below {folder}", 0, "at least one .mid or .midi")
-    melodies, readable = [], 0
-    for file in files:
-        try:
-            found = _melodies(file, steps_per_beat=4)
-        except (ValueError, OSError) as error:
-            warnings.warn(f"skipped: {error}", stacklevel=2)
-            continue
-        readable += 1
-        piece = file.relative_to(folder).as_posix()
-        melodies += [Melody(piece, voice, steps) for voice, steps in found]
-    require(readable > 0, f"readable MIDI files below {folder}", 0, f"at least one of {len(files)}")
-    melodies = worth_keeping(melodies)
-    pieces = len({melody.piece for melody in melodies})
-    enough = f"at least 2 of {len(files)}, one to train on and one held out"
-    require(pieces >= 2, f"MIDI files with a melody below {folder}", pieces, enough)
-    return melodies_dataset(folder.name, melodies, length, test_fraction, seed)
-
-
 def require_symusic(caller: str) -> None:
     """Refuse what is to write MIDI files later, before it works for nothing."""
     _symusic(caller)
@@ -104,7 +70,8 @@ def _symusic(caller: str) -> Any:
         raise ImportError(f"{caller} needs symusic: pip install 'usd3[music]'") from None
 
 
-def _melodies(path: Path, steps_per_beat: int) -> list[tuple[str, NDArray[np.uint8]]]:
+def voices_of(path: Path, steps_per_beat: int) -> list[tuple[str, NDArray[np.uint8]]]:
+    """The name and the melody of each track with notes, drums left out."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     symusic = _symusic("read_midi")
@@ -159,7 +126,7 @@ def _as_melody(tokens: Any) -> NDArray[np.int64]:
     require_type(array.dtype.kind in "iu", "tokens", tokens, "integers")
     require(array.ndim == 1 and len(array) > 0, "tokens.shape", array.shape, "(L,), at least one step")
     for value in (int(array.min()), int(array.max())):
-        require(0 <= value < MUSIC_CLASSES, "token", value, "a MIDI pitch 0..127 or 128, a rest")
+        require(0 <= value < MELODY_CLASSES, "token", value, "a MIDI pitch 0..127 or 128, a rest")
     return array.astype(np.int64)
 
 

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from usd3.kinds.dataset import REST
+from usd3.kinds.melody.notation import REST
 
 __all__ = ["melodies_of", "read_score"]
 

@@ -9,10 +9,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from usd3._internal.checks import as_count, require
-from usd3.kinds.dataset import MUSIC_CLASSES, REST, Dataset, Sequences
+from usd3.kinds.dataset import Dataset, Sequences
+from usd3.kinds.melody.kind import Melody
+from usd3.kinds.melody.notation import MELODY_CLASSES, REST
 from usd3.kinds.splits import grouped, is_test_group
 
-__all__ = ["Melody", "cut", "melodies_dataset", "worth_keeping"]
+__all__ = ["Voice", "cut", "melodies_dataset", "worth_keeping"]
 
 _MOST_REST = 0.9
 _FEWEST_CHANGES = 8
@@ -20,7 +22,7 @@ _FIRST_NOTE = 2  # among changes: a note after rests, in a stretch that begins w
 
 
 @dataclass(frozen=True, eq=False)
-class Melody:
+class Voice:
     """One voice of a piece: `steps` (L,) uint8, the MIDI pitch that sounds at each grid point, 128 for a rest."""
 
     piece: str
@@ -35,7 +37,7 @@ class _Window:
     real: int
 
 
-def worth_keeping(melodies: Sequence[Melody]) -> list[Melody]:
+def worth_keeping(melodies: Sequence[Voice]) -> list[Voice]:
     """Without voices of more than 90 % rest, and without exact repeats of a voice within its piece."""
     seen: set[tuple[str, bytes]] = set()
     kept = []
@@ -56,7 +58,7 @@ def cut(steps: NDArray[np.uint8], length: int) -> Iterator[tuple[int, NDArray[np
 
 
 def melodies_dataset(
-    name: str, melodies: Sequence[Melody], length: int, test_fraction: float, seed: int, stretch: int | None = None
+    name: str, melodies: Sequence[Voice], length: int, test_fraction: float, seed: int, stretch: int | None = None
 ) -> Dataset:
     """Windows of melodies, padded with rest, split by piece.
 
@@ -75,7 +77,7 @@ def melodies_dataset(
     for side, windows in (("train", sides[False]), ("test", sides[True])):
         require(len(windows) > 0, f"windows of {side}", 0, f"melodies of at least length // 4 = {length // 4} steps")
     train, test = (_stacked(sides[side], length) for side in (False, True))
-    return Dataset(name, MUSIC_CLASSES, train, test, music=True)
+    return Dataset(name, MELODY_CLASSES, train, test, kind=Melody(MELODY_CLASSES, (length,)))
 
 
 def _padded(window: NDArray[np.uint8], length: int) -> NDArray[np.uint8]:
@@ -90,7 +92,7 @@ def _stacked(windows: list[_Window], length: int) -> Sequences:
 
 
 def _pieces_of_test(
-    pieces: list[str], melodies: Sequence[Melody], fraction: float, seed: int, stretch: int | None
+    pieces: list[str], melodies: Sequence[Voice], fraction: float, seed: int, stretch: int | None
 ) -> set[str]:
     index = {piece: i for i, piece in enumerate(pieces)}
     keys = ((index[melody.piece], key) for melody in melodies for key in _tell_tales(melody.steps, stretch))

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from support.runs import memory_below
-from usd3.kinds import arrays
-from usd3.kinds.arrays import load_arrays
+from usd3.kinds import numpy_files
+from usd3.kinds.array import load_arrays
+from usd3.kinds.melody.kind import Melody
+from usd3.kinds.options import DataConfig
 
 ROWS = np.arange(60).reshape(20, 3) % 7
 
@@ -73,8 +75,9 @@ def test_a_large_pad_value_does_not_count_as_a_category(save):
 
 
 def test_music_has_129_categories(save):
-    dataset = load_arrays(save(train=ROWS, test=ROWS), music=True)
-    assert dataset.music
+    path = str(save(train=ROWS, test=ROWS))
+    dataset = DataConfig("array", path, music=True).load()
+    assert dataset.kind == DataConfig("array", path, kind="melody").load().kind == Melody(129, dataset.shape)
     assert dataset.num_classes == 129
 
 
@@ -230,7 +233,7 @@ def test_a_small_file_does_not_become_a_large_one(tmp_path):
 
 def test_large_files_are_read_if_they_are_large(tmp_path, monkeypatch):
     """Beyond a size that any file may have, it is what the file has that counts."""
-    monkeypatch.setattr(arrays, "_ANY_SIZE", 2**10)
+    monkeypatch.setattr(numpy_files, "_ALWAYS_ALLOWED", 2**10)
     zeros = np.zeros((100, 1000), dtype=np.uint8)
     np.savez(tmp_path / "plain.npz", train=zeros)
     np.savez_compressed(tmp_path / "packed.npz", train=zeros)

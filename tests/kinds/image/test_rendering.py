@@ -12,12 +12,12 @@ import torch
 from PIL import Image
 
 from support.places import ROOT
-from usd3.cli import image_output
 from usd3.cli.main import main
 from usd3.core.options import DiffusionConfig
-from usd3.kinds.dataset import ImageSource
-from usd3.kinds.image import opening
+from usd3.kinds.image import opening, rendering
 from usd3.kinds.image.images import Images
+from usd3.kinds.image.kind import ImageTokens
+from usd3.kinds.image.source import ImageSource
 from usd3.kinds.image.tokens import load_image_tokens, write_image_tokens
 from usd3.kinds.options import DataConfig
 from usd3.nets.options import ModelConfig
@@ -74,7 +74,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(opening, "load_vqgan", lambda folder, device: VQGAN)
     monkeypatch.setattr(opening, "load_classifier", lambda folder, device: TopClassifier())
     monkeypatch.setattr(opening, "load_images", lambda path, size: data)
-    monkeypatch.setattr(image_output, "read_image", lambda path, size: read_png(path))
+    monkeypatch.setattr(rendering, "read_image", lambda path, size: read_png(path))
     save_model("model", "absorbing", source)
     return tmp_path
 
@@ -92,7 +92,7 @@ def save_model(folder, noise, source, given=None):
         diffusion=DiffusionConfig(noise=noise, num_steps=20),
         model=ModelConfig(dim=16, depth=1, heads=2, mlp=16, time_dim=8),
         data=DataConfig(source="image_tokens", path="tokens.npz"),
-        source=source,
+        kind={"name": "array"} if source is None else ImageTokens(K, (SIDE, SIDE), source).as_dict(),
         prefix=8,
         given=given,
     )
@@ -168,7 +168,7 @@ def test_single_files_and_features_of_a_classifier(place):
 
 
 def test_many_samples_have_no_files_of_their_own(place, monkeypatch):
-    monkeypatch.setattr("usd3.cli.image_output._MOST_FILES", 4)
+    monkeypatch.setattr("usd3.kinds.image.rendering._MOST_FILES", 4)
     assert main(["sample", "model", "--num", "5", "--steps", "2", "--out", "x"]) == 0
     assert names("x") == {"samples.npz", "samples.png"}
 
@@ -300,8 +300,12 @@ def test_other_models_have_no_images(place, capsys):
     write_png(VQGAN.decode_images(tokens(1))[0], "mine.png")
     for extra, message in (
         (["--vqgan", "vqgan"], "vqgan = vqgan: expected null, as the model is not about images"),
+        (["--tempo", "90"], "tempo = 90: expected 100, as the model is not about melodies"),
         (["--neighbours", "2"], "neighbours = 2: expected 0, as the model is not about images"),
-        (["--prompt", "mine.png", "--prefix", "8"], "expected no image, as the model is not about images"),
+        (
+            ["--prompt", "mine.png", "--prefix", "8"],
+            "prompt = mine.png: expected a file that ends with .npy or .npz, as the model is about arrays",
+        ),
     ):
         assert main(["sample", "plain", *extra]) == 1
         assert message in capsys.readouterr().err
@@ -337,7 +341,7 @@ def test_an_interruption_says_where_the_samples_are(place, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(image_output, "image_grid", interrupted)
+    monkeypatch.setattr(rendering, "image_grid", interrupted)
     for out, message in (("x", f"(the samples are in {Path('x/samples.npz')})"), ("x.png", "")):
         assert main(["sample", "model", "--num", "2", "--steps", "2", "--out", out]) == 130
         assert capsys.readouterr().err.strip().endswith(f"usd3 sample: interrupted {message}".strip())

@@ -1,19 +1,21 @@
-"""What `usd3 sample` does for models of image tokens: a VQGAN makes images of them, which are drawn and compared."""
+"""The pictures of image tokens: a VQGAN makes images of them, which are drawn beside real ones."""
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from usd3._internal.checks import as_count, require
+from usd3._internal.device import device_named
 from usd3._internal.pixels import as_floats
 from usd3._internal.progress import counted, progress
-from usd3.cli.prompts import Prompt, PromptOptions, data_at, is_image, naming_data_path
+from usd3.kinds.base import Drawn, Renderer, Request
+from usd3.kinds.dataset import Sequences
 from usd3.kinds.image.files import read_image, write_image
 from usd3.kinds.image.images import Images
+from usd3.kinds.image.kind import ImageTokens
 from usd3.kinds.image.opening import (
     are_tokens_of,
     image_size,
@@ -23,73 +25,62 @@ from usd3.kinds.image.opening import (
     require_images_of,
     side_of,
 )
+from usd3.kinds.image.options import ImageOptions
+from usd3.kinds.options import naming_data_path
 from usd3.metrics.images import nearest
 from usd3.pictures import animate_images, image_grid, inpainting_grid, neighbour_grid, with_hole
-from usd3.pipeline.pipeline import Pipeline
 
-__all__ = ["ImageOptions", "ImageOutput"]
+__all__ = ["ImageRenderer", "needs_vqgan"]
 
+_IMAGES = (".png", ".jpg", ".jpeg", ".webp")
 _MOST_FILES, _MOST_SHOWN, _MOST_ROWS, _MOST_FILLS = 100, 100, 16, 8
 _NEAR_SIZE = 16  # side of the images whose pixels are compared
 _AT_ONCE = 500
 
 
-@dataclass
-class ImageOptions(PromptOptions):
-    """How the samples of a model of images become images.
-
-    Args:
-        vqgan: folder of the VQGAN that makes images of the tokens; null: where it was when they were made.
-        images_path: where the images of the data are; null: where they were when the tokens were made.
-        neighbours: also draw neighbours.png, samples beside their so many nearest training images; 0: do not.
-        classifier: folder of a classifier, by whose features images are near; null: by their pixels.
-    """
-
-    vqgan: str | None = None
-    images_path: str | None = None
-    neighbours: int = 0
-    classifier: str | None = None
-
-    def require_unused(self) -> None:
-        """Refuse options that only models of images have."""
-        for name in ("vqgan", "images_path", "classifier"):
-            require(getattr(self, name) is None, name, getattr(self, name), "null, as the model is not about images")
-        require(self.neighbours == 0, "neighbours", self.neighbours, "0, as the model is not about images")
-
-    def needs_vqgan(self, suffix: str) -> bool:
-        """Whether images are written, or read; `suffix` is that of the results. Refuses options that change nothing."""
-        as_count(self.neighbours, "neighbours", 0)
-        require(not (self.neighbours and suffix), "neighbours", self.neighbours, "0 where `out` is one file")
-        needed = suffix != ".npz" or (self.prompt is not None and is_image(Path(self.prompt)))
-        real = self.neighbours > 0 or (self.prompt == "test" and suffix in ("", ".png"))
-        for name, used in (("vqgan", needed), ("images_path", real), ("classifier", self.neighbours > 0)):
-            value = getattr(self, name)
-            require(used or value is None, name, value, "null, as nothing that is asked for needs it")
-        return needed
+def is_image(path: Path) -> bool:
+    """Whether the name is that of an image."""
+    return path.suffix.lower() in _IMAGES
 
 
-class ImageOutput:
-    """The pictures of a model of images. What may be missing is looked for here, before anything is drawn."""
+def needs_vqgan(request: Request) -> bool:
+    """Whether images are written, or read as a prompt. Refuses options that change nothing."""
+    options: ImageOptions = ImageOptions() if request.options is None else request.options
+    as_count(options.neighbours, "neighbours", 0)
+    one_file = bool(request.suffix)
+    require(not (options.neighbours and one_file), "neighbours", options.neighbours, "0 where `out` is one file")
+    needed = request.suffix != ".npz" or (request.prompt is not None and is_image(Path(request.prompt)))
+    real = options.neighbours > 0 or (request.prompt == "test" and request.suffix in ("", ".png"))
+    for name, used in (("vqgan", needed), ("images_path", real), ("classifier", options.neighbours > 0)):
+        value = getattr(options, name)
+        require(used or value is None, name, value, "null, as nothing that is asked for needs it")
+    return needed
 
-    def __init__(self, options: ImageOptions, pipeline: Pipeline):
-        self.options, self.pipeline = options, pipeline
-        assert pipeline.config.source is not None
-        self.source = pipeline.config.source
-        device = str(pipeline.device)
+
+class ImageRenderer(Renderer):
+    """Draws the images of tokens. Everything it needs is opened when it is made, before anything is drawn."""
+
+    prompts = _IMAGES
+    num_animated = 16
+
+    def __init__(self, kind: ImageTokens, request: Request):
+        super().__init__(kind)
+        self.source, self.request, self.device = kind.source, request, request.device
+        self.options: ImageOptions = ImageOptions() if request.options is None else request.options
         try:
-            self.vqgan = open_vqgan(self.source, pipeline.config.num_classes, options.vqgan, device=device)
+            self.vqgan = open_vqgan(self.source, kind.num_classes, self.options.vqgan, device=self.device)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error}, or --out NAME.npz, which needs none") from None
-        self.size = image_size(self.vqgan, pipeline.config.shape)
+        self.size = image_size(self.vqgan, kind.shape)
         self.images = self._open_images()
-        folder = options.classifier
-        self.classifier = None if folder is None else open_classifier(folder, self.size, device=device)
+        folder = self.options.classifier
+        self.classifier = None if folder is None else open_classifier(folder, self.size, device=self.device)
 
     def _open_images(self) -> Images | None:
         """The images of the data, where they are needed or are at hand."""
         options = self.options
         needed = options.neighbours or options.images_path
-        if not needed and not (options.prompt == "test" and Path(self.source.images).exists()):
+        if not needed and not (self.request.prompt == "test" and Path(self.source.images).exists()):
             return None
         found = open_images(self.source, self.size, options.images_path, "images_path")
         require(options.neighbours <= len(found.train), "neighbours", options.neighbours, f"at most {len(found.train)}")
@@ -99,13 +90,15 @@ class ImageOutput:
 
     def _require_own(self, images: Images) -> None:
         """Refuse images that are not those of the tokens, as far as the file of the tokens is at hand."""
-        data, path = self.pipeline.config.data, self.options.images_path or self.source.images
+        path, data_path = self.options.images_path or self.source.images, self.request.data_path
         try:
             with naming_data_path():
-                dataset = data_at(data, self.options.data_path).load()
-            self.source.require_same_vqgan(dataset.source, "data_path")
+                if self.request.data is None:
+                    raise FileNotFoundError("the data are not known")
+                dataset = self.request.data.at(data_path).load()
+            self.kind.require_same(dataset.kind.as_dict(), "data_path")
         except (OSError, ValueError) as error:
-            if self.options.data_path is not None:
+            if data_path is not None:
                 raise
             unknown = "whether the model learned from these images could not be checked"
             warnings.warn(f"images_path = {path}: {unknown}: {error}", stacklevel=2)
@@ -114,9 +107,9 @@ class ImageOutput:
 
     # ---- prompts ------------------------------------------------------------------------------------------------
 
-    def tokens_of(self, path: Path) -> Tensor:
-        """The tokens of an image file, (1, h, w)."""
-        return self.vqgan.encode_images(self._read(path)[None])
+    def prompt(self, path: Path) -> tuple[Sequences, None]:
+        """The tokens of an image, (1, h, w)."""
+        return Sequences(self.vqgan.encode_images(self._read(path)[None])), None
 
     def _read(self, path: Path) -> Tensor:
         image = read_image(path, size=side_of(self.size))
@@ -127,10 +120,10 @@ class ImageOutput:
 
     def _originals(self, tokens: Tensor) -> tuple[Tensor, str]:
         """The images of a prompt and what to call them; made of its tokens where they are not at hand."""
-        prompt, first = Path(str(self.options.prompt)), self.options.first
+        prompt, first = Path(str(self.request.prompt)), self.request.first
         if is_image(prompt):
             return self._read(prompt).expand(len(tokens), -1, -1, -1), "image"
-        if self.images is not None and self.options.prompt == "test":
+        if self.images is not None and self.request.prompt == "test":
             real = self.images.test[first : first + len(tokens)]
             if len(real) == len(tokens) and are_tokens_of(self.vqgan, tokens, real):
                 return real, "image"
@@ -138,31 +131,31 @@ class ImageOutput:
 
     # ---- files --------------------------------------------------------------------------------------------------
 
-    def write(self, out: Path, x: Tensor, prompt: Prompt, frames: Sequence[Tensor]) -> None:
-        """Draw the samples x (N, h, w), and the way to them; tokens above those of the data are not known yet."""
-        one_file = bool(out.suffix)
+    def write(self, drawn: Drawn, out: Path) -> None:
+        """Draw the images, fills and neighbours, and the way to them."""
+        one_file, x = bool(out.suffix), drawn.tokens
         if out.suffix in ("", ".png"):
             images = self.vqgan.decode_images(x[:_MOST_FILES])
             if not one_file and len(x) <= _MOST_FILES:
                 for i, image in enumerate(images, start=1):
                     write_image(image, out / "images" / f"sample-{i:04d}.png")
-            if prompt.tokens is not None:
-                self._draw_fills(images, prompt, out if one_file else out / "inpainting.png")
-            if prompt.tokens is None or not one_file:
+            if drawn.prompt is not None:
+                self._draw_fills(images, drawn, out if one_file else out / "inpainting.png")
+            if drawn.prompt is None or not one_file:
                 image_grid(images[:_MOST_SHOWN], out if one_file else out / "samples.png")
             if self.options.neighbours:
                 self._draw_neighbours(images[:_MOST_ROWS], out / "neighbours.png")
-        if frames and out.suffix in ("", ".gif"):
-            animate_images(self._decoded(frames), out if one_file else out / "denoising.gif")
+        if drawn.frames and out.suffix in ("", ".gif"):
+            animate_images(self._decoded(drawn.frames), out if one_file else out / "denoising.gif")
 
-    def _draw_fills(self, images: Tensor, prompt: Prompt, path: Path) -> None:
-        assert prompt.tokens is not None
-        assert prompt.given is not None
-        several = bool((prompt.tokens == prompt.tokens[:1]).all())  # fills of one image
+    def _draw_fills(self, images: Tensor, drawn: Drawn, path: Path) -> None:
+        assert drawn.prompt is not None
+        assert drawn.given is not None
+        several = bool((drawn.prompt == drawn.prompt[:1]).all())  # fills of one image
         rows = 1 if several else _MOST_ROWS
-        originals, name = self._originals(prompt.tokens[:rows])
+        originals, name = self._originals(drawn.prompt[:rows])
         # decoded, as the fills are: what differs from them is what was drawn
-        given = with_hole(self.vqgan.decode_images(prompt.tokens[:rows]), prompt.given)
+        given = with_hole(self.vqgan.decode_images(drawn.prompt[:rows]), drawn.given)
         fills = images[None, :_MOST_FILLS] if several else images[:rows, None]
         inpainting_grid(originals, given, fills, path, names=(name, "given", "filled"))
 
@@ -179,7 +172,7 @@ class ImageOutput:
         found = []
         with progress("looking at images", len(images)) as advance:
             for start in range(0, len(images), _AT_ONCE):
-                part = as_floats(images[start : start + _AT_ONCE].to(self.pipeline.device))
+                part = as_floats(images[start : start + _AT_ONCE].to(device_named(self.device)))
                 if self.classifier is not None:
                     part = self.classifier.features(part)
                 elif max(part.shape[2:]) > _NEAR_SIZE:
@@ -190,7 +183,7 @@ class ImageOutput:
 
     def _decoded(self, frames: Sequence[Tensor]) -> list[Tensor]:
         """The frames as images, grey where a token is not known yet."""
-        top, decoded = self.pipeline.config.num_classes, []
+        top, decoded = self.kind.num_classes, []
         with counted("decoding", len(frames)) as count:
             for frame in frames:
                 known = frame < top

@@ -1,32 +1,65 @@
-"""Data from NumPy files: .npy of shape (N, ...), or .npz with a training and a test array."""
+"""Arrays of integers from NumPy files: .npy of shape (N, ...), or .npz with a training and a test array."""
 
-import math
 import os
 import warnings
-import zipfile
-import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from usd3._internal.checks import as_count, require
-from usd3.kinds.dataset import MUSIC_CLASSES, Dataset, Sequences, compact
+from usd3.kinds.base import Kind
+from usd3.kinds.dataset import Dataset, Sequences, compact
+from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.splits import is_test_group
 
-__all__ = ["MOST_CLASSES", "load_arrays", "read_arrays", "read_tokens", "sequences"]
+if TYPE_CHECKING:
+    from usd3.kinds.options import DataConfig
+
+__all__ = ["MOST_CLASSES", "Array", "load_arrays", "read_tokens", "sequences"]
 
 MOST_CLASSES = 2**24  # a network has weights for each, and a single token says how many there are
 _MANY = 2**16  # categories; fewer are never asked about
 _SPARSE = 10  # more categories than so many times those that occur are asked about
-_ANY_SIZE = 2**28  # bytes that a file may have when unpacked, however small it is,
-_MOST_PACKED = 100  # and how many times larger it may become beyond; tokens as int64 become 30 times smaller
-_UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, TokenError)
+
+
+@dataclass(frozen=True)
+class Array(Kind):
+    """Integers that mean nothing further."""
+
+    name: ClassVar[str] = "array"
+    plural: ClassVar[str] = "arrays"
+    sources: ClassVar[tuple[str, ...]] = ("array",)
+
+    @classmethod
+    def upgraded(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Whatever is nothing else."""
+        return {"name": cls.name}
+
+    @classmethod
+    def read(cls, data: "DataConfig") -> Dataset:
+        """The arrays of an .npy or .npz file."""
+        return load_arrays(
+            data.file("an .npy or .npz file"),
+            data.num_classes,
+            data.test_fraction,
+            data.seed,
+            data.train_key,
+            data.test_key,
+            data.pad_value,
+        )
+
+    @classmethod
+    def describe_split(cls, data: "DataConfig") -> str:
+        """The arrays of the file, or the part that is held out of one."""
+        stored = read_arrays(Path(str(data.path)))
+        if isinstance(stored, dict) and data.test_key in stored:
+            return f"the arrays {data.train_key} and {data.test_key} of the file"
+        return super().describe_split(data)
 
 
 def load_arrays(
@@ -37,12 +70,11 @@ def load_arrays(
     train: str = "train",
     test: str = "test",
     pad_value: int | None = None,
-    music: bool = False,
 ) -> Dataset:
     """The integer array of a .npy file, or the arrays named `train` and `test` of a .npz file, all of shape (N, ...).
 
     Without a test array, `test_fraction` of the rows, drawn at random, are the test split. `num_classes` is by default
-    the largest token of both + 1 (129 for music), with a warning where the test array has larger tokens than the
+    the largest token of both + 1, with a warning where the test array has larger tokens than the
     training array. It is asked for where that is more than 65,536 and ten times the number of tokens that occur.
     Elements equal to `pad_value` are padding, and become token 0 there.
     """
@@ -61,8 +93,8 @@ def load_arrays(
         require(len(train_tokens) >= 2, f"objects of {path}", len(train_tokens), enough)
         train_tokens, test_tokens = _split(train_tokens, test_fraction, seed)
     if num_classes is None:
-        num_classes = MUSIC_CLASSES if music else _count((train_tokens, test_tokens), pad_value, path)
-        if test in stored and test != train and not music:
+        num_classes = _count((train_tokens, test_tokens), pad_value, path)
+        if test in stored and test != train:
             _warn_unseen(train_tokens, test_tokens, pad_value, path)
     num_classes = as_count(num_classes, "num_classes", 2, MOST_CLASSES)
     return Dataset(
@@ -70,7 +102,6 @@ def load_arrays(
         num_classes,
         train=sequences(train_tokens, num_classes, "train", pad_value),
         test=sequences(test_tokens, num_classes, "test", pad_value),
-        music=music,
     )
 
 
@@ -93,49 +124,6 @@ def sequences(tokens: NDArray[Any], num_classes: int, name: str, pad_value: int 
     return Sequences(
         compact(torch.from_numpy(small), num_classes), torch.from_numpy(pad) if pad is not None and pad.any() else None
     )
-
-
-def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
-    """The array of a .npy file, or those of a .npz file by name; nothing is unpickled.
-
-    How large they are is looked up first: few bytes can say that they are terabytes, or be compressed ones.
-    """
-    if not path.is_file():
-        seen = "a folder" if path.is_dir() else "no such file"
-        raise FileNotFoundError(f"{path}: {seen}; expected a .npy or .npz file")
-    try:
-        with path.open("rb") as stream:
-            size, most = _unpacked_size(path), max(_ANY_SIZE, _MOST_PACKED * path.stat().st_size)
-            if size <= most:
-                stored = np.load(stream, allow_pickle=False)
-                return stored if isinstance(stored, np.ndarray) else {name: stored[name] for name in stored.files}
-    except _UNREADABLE:
-        raise ValueError(f"{path}: expected a .npy or .npz file of plain numbers") from None
-    uncompressed = "numpy.savez instead of savez_compressed, if that is right"
-    raise ValueError(f"{path}: {size:,} bytes when unpacked: expected at most {most:,}, or {uncompressed}")
-
-
-def _unpacked_size(path: Path) -> int:
-    """Bytes of the arrays in a file; refuses arrays that are larger than what is there."""
-    with path.open("rb") as stream:
-        packed = stream.read(4) in (b"PK\x03\x04", b"PK\x05\x06")  # as NumPy tells them apart
-        if not packed:
-            stream.seek(0)
-            _require_whole(stream, path.stat().st_size)
-            return path.stat().st_size
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            with archive.open(member) as stream:
-                _require_whole(stream, member.file_size)
-        return sum(member.file_size for member in archive.infolist())
-
-
-def _require_whole(stream: IO[bytes], size: int) -> None:
-    """Refuse an array whose header says more than the `size` bytes of its file, or nothing that can be counted."""
-    header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
-    shape, _, dtype = header(stream)
-    if dtype.itemsize == 0 or min(shape, default=0) < 0 or stream.tell() + math.prod(shape) * dtype.itemsize > size:
-        raise ValueError("not whole")
 
 
 def _checked(tokens: NDArray[Any], name: str, pad_value: int | None) -> NDArray[Any]:

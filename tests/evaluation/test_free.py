@@ -10,11 +10,10 @@ import torch
 
 from usd3.cli import compare
 from usd3.cli.main import main
-from usd3.evaluation import images as image_evaluation
-from usd3.kinds.dataset import ImageSource
-from usd3.kinds.image import opening
+from usd3.kinds.image import folders, judge, opening
 from usd3.kinds.image.folders import fingerprint
 from usd3.kinds.image.images import Images, spread
+from usd3.kinds.image.source import ImageSource
 from usd3.kinds.image.tokens import write_image_tokens
 from usd3.kinds.options import DataConfig
 from usd3.nets.options import ModelConfig
@@ -65,15 +64,15 @@ def world(tmp_path, monkeypatch):
     data = DataConfig(source="image_tokens", path=str(tmp_path / "tokens.npz"))
     for seed, name in enumerate(("one", "two")):
         torch.manual_seed(seed)
-        config = PipelineConfig(K, [SIDE, SIDE], data=data, source=data.load().source, steps=3)
+        config = PipelineConfig(K, [SIDE, SIDE], data=data, kind=data.load().kind.as_dict(), steps=3)
         config.model = ModelConfig(dim=8, depth=1, heads=1, time_dim=4)
         Pipeline(config).save_pretrained(tmp_path / name)
     (tmp_path / "pictures").mkdir()
     vqgan = SimpleNamespace(num_codes=K, factor=2, decode_images=decode, encode_images=encode)
-    for module in (opening, compare):
+    for module in (opening, folders):
         monkeypatch.setattr(module, "load_vqgan", lambda folder, device=None: vqgan)
     monkeypatch.setattr(opening, "load_classifier", lambda folder, device=None: object())
-    monkeypatch.setattr(image_evaluation, "ImageMetrics", Brightness)
+    monkeypatch.setattr(judge, "ImageMetrics", Brightness)
     found = Images("pictures", decode(train) + 1, decode(test) + 2)  # the VQGAN loses 1 of the brightness
     monkeypatch.setattr(opening, "load_images", lambda path, size=None: found)
     monkeypatch.setattr(Brightness, "made", [])
@@ -231,7 +230,7 @@ def test_what_does_not_belong_to_the_tokens_is_refused_before_anything_is_drawn(
     def failing(real, classifier, inception=None):
         raise FileNotFoundError(f"{inception}: no such file")
 
-    monkeypatch.setattr(image_evaluation, "ImageMetrics", failing)
+    monkeypatch.setattr(judge, "ImageMetrics", failing)
     refused("gone.pth: no such file", "--images.inception", "gone.pth")
 
 
@@ -247,7 +246,7 @@ def test_a_comparison_has_the_scale_once_and_a_picture_of_the_samples(world, mon
         path.touch()
 
     monkeypatch.setattr(compare, "run_jobs", here)
-    monkeypatch.setattr(compare, "image_rows", picture)
+    monkeypatch.setattr("usd3.pictures.image_rows", picture)
     measured = ["--evaluation." + option[2:] if option.startswith("--") else option for option in SMALL[:-2]]
     command = ["compare", "--methods", "one two", *measured, "--out", "out", "--device", "cpu"]
     assert main(command) == 1

@@ -1,0 +1,145 @@
+"""Image tokens as a kind of data: a VQGAN makes them of images, and images of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from torch import Tensor
+
+from usd3._internal.checks import require, require_type
+from usd3._internal.fields import made_of
+from usd3.kinds.base import Kind, Renderer, Request
+from usd3.kinds.dataset import Dataset
+from usd3.kinds.image.source import ImageSource
+from usd3.kinds.options import DataConfig
+from usd3.metrics.summary import Metric
+
+if TYPE_CHECKING:
+    from usd3.kinds.image.judge import ImageJudge
+
+__all__ = ["ImageTokens"]
+
+# The networks of images are imported where they are used: drawing melodies needs none of them.
+
+
+@dataclass(frozen=True)
+class ImageTokens(Kind):
+    """Tokens (h, w) of an image.
+
+    Args:
+        source: which VQGAN made the tokens, of which images.
+    """
+
+    source: ImageSource = None  # type: ignore[assignment]  # needed, but fields before it have defaults in Kind's order
+
+    name: ClassVar[str] = "image_tokens"
+    plural: ClassVar[str] = "images"
+    sources: ClassVar[tuple[str, ...]] = ("image_tokens",)
+    is_sequence: ClassVar[bool] = False
+    is_judged: ClassVar[bool] = True
+    columns: ClassVar[Mapping[str, Metric]] = {
+        "classifier_score": Metric("classifier score", "higher"),
+        "classifier_frechet": Metric("classifier Fréchet"),
+        "precision": Metric("precision", "higher"),
+        "recall": Metric("recall", "higher"),
+        "inception_score": Metric("IS", "higher"),
+        "fid": Metric("FID"),
+    }
+    evaluate_options: ClassVar[tuple[str, ...]] = (
+        "--images.path IMAGES",
+        "--images.vqgan FOLDER",
+        "--images.classifier FOLDER",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.source, dict):  # from JSON
+            object.__setattr__(self, "source", made_of(ImageSource, self.source, "source"))
+        require_type(isinstance(self.source, ImageSource), "source", self.source, "an ImageSource")
+
+    @classmethod
+    def upgraded(cls, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A model whose config.json names a `source` of its tokens."""
+        source = config.get("source")
+        return None if source is None else {"name": cls.name, "source": source}
+
+    def describe(self) -> str:
+        """Their sides, and how many tokens there are."""
+        return f"{' x '.join(map(str, self.shape))} image tokens of {self.num_classes} kinds"
+
+    def require_same(self, other: Mapping[str, Any], name: str) -> None:
+        """Refuse tokens of another VQGAN too: they mean something else."""
+        super().require_same(other, name)
+        self.source.require_same_vqgan(ImageSource(**other["source"]), name)
+
+    def without_places(self) -> Self:
+        """The same with the names of VQGAN and images alone."""
+        source = self.source
+        return replace(self, source=replace(source, vqgan=Path(source.vqgan).name, images=Path(source.images).name))
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def read(cls, data: DataConfig) -> Dataset:
+        """The tokens of a file that `usd3 encode` wrote."""
+        from usd3.kinds.image.tokens import load_image_tokens
+
+        return load_image_tokens(data.file("a file that usd3 encode wrote"))
+
+    @classmethod
+    def describe_split(cls, data: DataConfig) -> str:
+        """That of the images."""
+        return "that of the files"
+
+    # ---- files and pictures -------------------------------------------------------------------------------------
+
+    def renderer(self, request: Request) -> Renderer:
+        """Images, where they are asked for; tokens alone need no VQGAN."""
+        from usd3.kinds.image.rendering import ImageRenderer, needs_vqgan
+
+        return ImageRenderer(self, request) if needs_vqgan(request) else Renderer(self)
+
+    def about_arrays(self) -> dict[str, Any]:
+        """Which VQGAN made the tokens, of which images."""
+        from usd3.kinds.image.tokens import about_tokens
+
+        return {"about": about_tokens(self.num_classes, self.source)}
+
+    def picture_methods(self, rows: Mapping[str, Tensor], compared_with: Mapping[str, Any], path: Path) -> bool:
+        """A row of images for each method."""
+        from usd3.kinds.image.folders import load_vqgan
+        from usd3.pictures import image_rows
+
+        vqgan = load_vqgan(compared_with["vqgan"], "cpu")
+        image_rows({label: vqgan.decode_images(tokens) for label, tokens in rows.items()}, path)
+        return True
+
+    def sample_examples(self, given: str | None, prefix: int) -> list[str]:
+        """Images need the VQGAN."""
+        return [" --vqgan FOLDER"]
+
+    # ---- measures -----------------------------------------------------------------------------------------------
+
+    def require_settings(self, settings: Any, option: str) -> None:
+        """Refuse want of a classifier, whose features compare images."""
+        classifier = settings.images.classifier
+        trains = "the folder of a classifier, as `usd3 classifier --images IMAGES --run FOLDER` trains one"
+        require(classifier is not None, f"{option}images.classifier", classifier, trains)
+
+    def judge(self, dataset: Dataset, settings: Any, device: str | None, option: str) -> "ImageJudge":
+        """What compares images with the training images, by the features of a classifier."""
+        from usd3.kinds.image.judge import ImageJudge
+
+        self.require_settings(settings, option)
+        return ImageJudge(dataset, settings.images, device, f"{option}images")
+
+    @classmethod
+    def describe_sets(cls, settings: Mapping[str, Any], compared_with: Mapping[str, Any]) -> str:
+        """How many images were drawn, and which they are compared with."""
+        drawn = f"{settings['images']['num']} images in {settings['steps']} steps, seed {settings['seed']}"
+        line = drawn if settings["runs"] == 1 else f"{settings['runs']} sets of {drawn}"
+        line += f", against {compared_with['training_images']} training images"
+        accuracy = compared_with["classifier_accuracy"]
+        known = "" if accuracy is None else f" (accuracy {accuracy:.3f})"
+        return f"{line}, by the classifier {compared_with['classifier']}{known}"

@@ -1,0 +1,160 @@
+"""Melodies as a kind of data: sixteenth notes from Bach's works, MIDI files, POP909 and Lakh."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from usd3._internal.checks import require
+from usd3.kinds.array import Array
+from usd3.kinds.base import Augment, Drawn, Kind, Renderer, Request, lengths
+from usd3.kinds.dataset import Dataset, Sequences
+from usd3.kinds.melody.midi import read_midi, require_symusic, write_midi
+from usd3.kinds.melody.notation import MELODY_CLASSES
+from usd3.kinds.melody.transpose import transposer
+from usd3.kinds.options import DataConfig
+from usd3.metrics import Summary, melody_structure
+from usd3.metrics.summary import STRUCTURE, Metric
+from usd3.pictures import animate_denoising, piano_roll
+
+__all__ = ["Melody", "MelodyOptions", "MelodyRenderer"]
+
+_MOST_ROLLS = 8  # melodies in one picture
+
+
+@dataclass
+class MelodyOptions:
+    """How melodies are written.
+
+    Args:
+        tempo: beats a minute of the MIDI files.
+    """
+
+    tempo: int = 100
+
+
+@dataclass(frozen=True)
+class Melody(Kind):
+    """A melody on a grid of sixteenth notes: categories 0..127 are MIDI pitches, 128 is a rest."""
+
+    name: ClassVar[str] = "melody"
+    plural: ClassVar[str] = "melodies"
+    sources: ClassVar[tuple[str, ...]] = ("bach", "midi", "lakh")
+    suffixes: ClassVar[tuple[str, ...]] = (".npz", ".mid", ".png", ".gif")
+    columns: ClassVar[Mapping[str, Metric]] = {key: Metric(title, None) for key, title in STRUCTURE.items()}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pitches = "129 for melodies: 128 pitches and a rest"
+        require(self.num_classes == MELODY_CLASSES, "num_classes", self.num_classes, pitches)
+
+    @classmethod
+    def upgraded(cls, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A model whose config.json says `music`."""
+        return {"name": cls.name} if config.get("music") else None
+
+    def describe(self) -> str:
+        """Their length."""
+        return f"melodies of {' x '.join(map(str, self.shape))} sixteenth notes"
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def claims(cls, data: DataConfig) -> bool:
+        """Music of any source, and arrays that are said to be music."""
+        return super().claims(data) or (data.source == "array" and data.music)
+
+    @classmethod
+    def needs_path(cls, data: DataConfig) -> bool:
+        """Bach's works come with music21."""
+        return data.source != "bach"
+
+    @classmethod
+    def read(cls, data: DataConfig) -> Dataset:
+        """Windows of melodies in the two splits."""
+        from usd3.kinds.melody.bach import load_bach  # the readers make data sets of this kind
+        from usd3.kinds.melody.lakh import load_lakh
+        from usd3.kinds.melody.midi_folder import load_midi
+
+        if data.source == "bach":
+            return load_bach(data.length, data.test_fraction, data.seed)
+        if data.source == "lakh":
+            return load_lakh(data.file("the folder of the release"))
+        if data.source == "midi":
+            return load_midi(data.file("a folder"), data.length, data.test_fraction, data.seed)
+        pitches = MELODY_CLASSES if data.num_classes is None else data.num_classes
+        dataset = Array.read(replace(data, num_classes=pitches))
+        return replace(dataset, kind=cls(dataset.num_classes, dataset.shape))
+
+    @classmethod
+    def describe_split(cls, data: DataConfig) -> str:
+        """That of the files, or by whole pieces."""
+        if data.source == "lakh":
+            return "that of the files"
+        if data.source == "array":
+            return Array.describe_split(data)
+        return f"{data.test_fraction:g} held out of the pieces, which stay whole, seed {data.seed}"
+
+    def augment(self, data: DataConfig, decode: Tensor | None, device: Any) -> Augment | None:
+        """Move each melody of a batch up or down by some semitones."""
+        return transposer(data.transpose, decode, device) if data.transpose else None
+
+    # ---- files and pictures -------------------------------------------------------------------------------------
+
+    def renderer(self, request: Request) -> "MelodyRenderer":
+        """MIDI files and piano rolls."""
+        if request.suffix in ("", ".mid"):
+            require_symusic("a folder or a .mid of melodies")
+        options = request.options
+        return MelodyRenderer(self, MelodyOptions().tempo if options is None else options.tempo)
+
+    def sample_examples(self, given: str | None, prefix: int) -> list[str]:
+        """A MIDI file; and a continuation, where the model was trained for that alone."""
+        continued = f" --prompt yours.mid --prefix {prefix}  # as it was trained"
+        return [" --out tune.mid", *([continued] if given == "prefix" else [])]
+
+    # ---- measures -----------------------------------------------------------------------------------------------
+
+    def structure(self, runs: Tensor, pad: Tensor | None = None) -> dict[str, Summary]:
+        """Metre, rests and repeated bars."""
+        return melody_structure(runs, pad)
+
+
+class MelodyRenderer(Renderer):
+    """Writes MIDI files and piano rolls, and reads MIDI files as prompts."""
+
+    prompts = (".mid", ".midi")
+
+    def __init__(self, kind: Melody, tempo: int):
+        super().__init__(kind)
+        self.tempo = tempo
+
+    def prompt(self, path: Path) -> tuple[Sequences, None]:
+        """The melodies of all tracks, as long as the shortest."""
+        melodies = read_midi(path)
+        require(len(melodies) > 0, "prompt", path, "a MIDI file with notes")
+        shortest = min(map(len, melodies))
+        return Sequences(torch.stack([torch.as_tensor(melody[:shortest]).long() for melody in melodies])), None
+
+    def write_objects(self, drawn: Drawn, out: Path) -> None:
+        """A MIDI file for each melody."""
+        if out.suffix not in ("", ".mid"):
+            return
+        for i, (melody, length) in enumerate(zip(drawn.tokens.flatten(1), lengths(drawn.tokens, drawn.pad)), start=1):
+            file = out if out.suffix else out / f"sample-{i:02d}.mid"
+            write_midi(melody[:length].numpy(), file, tempo=self.tempo)
+
+    def picture(self, drawn: Drawn, path: Path) -> None:
+        """The first melodies as piano rolls."""
+        names = None if drawn.names is None else drawn.names[:_MOST_ROLLS]
+        given = None if drawn.given is None else drawn.given.flatten()
+        pad = None if drawn.pad is None else drawn.pad.flatten(1)[:_MOST_ROLLS]
+        piano_roll(drawn.tokens.flatten(1)[:_MOST_ROLLS], path, names, given, pad)
+
+    def animate(self, drawn: Drawn, path: Path) -> None:
+        """Piano rolls from noise to melodies."""
+        given = None if drawn.given is None else drawn.given.flatten()
+        animate_denoising([frame.flatten(1) for frame in drawn.frames], path, given=given)

@@ -1,0 +1,45 @@
+"""A folder of MIDI files as data."""
+
+import os
+import warnings
+from pathlib import Path
+
+from usd3._internal.checks import require
+from usd3.kinds.dataset import Dataset
+from usd3.kinds.melody.midi import require_symusic, voices_of
+from usd3.kinds.melody.windows import Voice, melodies_dataset, worth_keeping
+
+__all__ = ["load_midi"]
+
+_SUFFIXES = (".mid", ".midi")
+
+
+def load_midi(folder: str | os.PathLike[str], length: int = 256, test_fraction: float = 0.1, seed: int = 0) -> Dataset:
+    """Windows of the melodies of all .mid and .midi files below `folder`, split by file.
+
+    Four steps a quarter note. Windows as in `load_bach`. Files that share a whole melody are on the same side. An
+    unreadable file, or one longer than 2^20 quarter notes in all its tracks, is skipped with a warning.
+    """
+    folder = Path(folder)
+    require(not folder.is_file(), "path of MIDI files", folder, "a folder of at least 2, one to train on, one held out")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder")
+    require_symusic("load_midi")
+    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _SUFFIXES)
+    require(len(files) > 0, f"MIDI files below {folder}", 0, "at least one .mid or .midi")
+    melodies, readable = [], 0
+    for file in files:
+        try:
+            tracks = voices_of(file, steps_per_beat=4)
+        except (ValueError, OSError) as error:
+            warnings.warn(f"skipped: {error}", stacklevel=2)
+            continue
+        readable += 1
+        piece = file.relative_to(folder).as_posix()
+        melodies += [Voice(piece, voice, steps) for voice, steps in tracks]
+    require(readable > 0, f"readable MIDI files below {folder}", 0, f"at least one of {len(files)}")
+    melodies = worth_keeping(melodies)
+    pieces = len({melody.piece for melody in melodies})
+    enough = f"at least 2 of {len(files)}, one to train on and one held out"
+    require(pieces >= 2, f"MIDI files with a melody below {folder}", pieces, enough)
+    return melodies_dataset(folder.name, melodies, length, test_fraction, seed)

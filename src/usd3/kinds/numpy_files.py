@@ -1,0 +1,61 @@
+"""NumPy files of strangers, read safely: nothing is unpickled, and sizes are checked before memory is taken."""
+
+import math
+import zipfile
+import zlib
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+__all__ = ["read_arrays"]
+
+_ALWAYS_ALLOWED = 2**28  # bytes that any file may have when unpacked,
+_LARGEST_RATIO = 100  # and how many times its packed size beyond that; int64 tokens compress about 30 times
+_UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, TokenError)
+
+
+def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    """The array of a .npy file, or those of a .npz file by name; nothing is unpickled.
+
+    How large they are is looked up first: few bytes can say that they are terabytes, or be compressed ones.
+    """
+    if not path.is_file():
+        seen = "a folder" if path.is_dir() else "no such file"
+        raise FileNotFoundError(f"{path}: {seen}; expected a .npy or .npz file")
+    try:
+        with path.open("rb") as stream:
+            size, most = _unpacked_size(path), max(_ALWAYS_ALLOWED, _LARGEST_RATIO * path.stat().st_size)
+            if size <= most:
+                stored = np.load(stream, allow_pickle=False)
+                return stored if isinstance(stored, np.ndarray) else {name: stored[name] for name in stored.files}
+    except _UNREADABLE:
+        raise ValueError(f"{path}: expected a .npy or .npz file of plain numbers") from None
+    uncompressed = "numpy.savez instead of savez_compressed, if that is right"
+    raise ValueError(f"{path}: {size:,} bytes when unpacked: expected at most {most:,}, or {uncompressed}")
+
+
+def _unpacked_size(path: Path) -> int:
+    """Bytes of the arrays in a file; refuses arrays that are larger than what is there."""
+    with path.open("rb") as stream:
+        packed = stream.read(4) in (b"PK\x03\x04", b"PK\x05\x06")  # as NumPy tells them apart
+        if not packed:
+            stream.seek(0)
+            _require_whole(stream, path.stat().st_size)
+            return path.stat().st_size
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as stream:
+                _require_whole(stream, member.file_size)
+        return sum(member.file_size for member in archive.infolist())
+
+
+def _require_whole(stream: IO[bytes], size: int) -> None:
+    """Refuse an array whose header says more than the `size` bytes of its file, or nothing that can be counted."""
+    header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
+    shape, _, dtype = header(stream)
+    if dtype.itemsize == 0 or min(shape, default=0) < 0 or stream.tell() + math.prod(shape) * dtype.itemsize > size:
+        raise ValueError("not whole")

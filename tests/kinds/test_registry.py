@@ -1,0 +1,142 @@
+"""Kinds by name, by import path, from model folders of every form."""
+
+import json
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from support.places import ROOT
+from support.runs import tiny_recipe
+from usd3.cli.main import main
+from usd3.kinds.array import Array
+from usd3.kinds.image.kind import ImageTokens
+from usd3.kinds.image.source import ImageSource
+from usd3.kinds.melody.kind import Melody
+from usd3.kinds.options import DataConfig
+from usd3.kinds.registry import KINDS, kind_from, upgraded
+from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.training.run import fit, pipeline_for
+
+PAGE = (ROOT / "docs" / "adding-a-kind.md").read_text()
+KIND, DATA = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = [line.split()[1:] for line in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[0].strip().splitlines()]
+SOURCE = ImageSource("vqgan", "pictures", fingerprint="abc")
+MADE = [Array(5, (3, 4)), Melody(129, (16,)), ImageTokens(8, (2, 2), SOURCE)]
+
+
+@pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.name)
+def test_a_kind_survives_its_json(kind):
+    saved = json.loads(json.dumps(kind.as_dict()))
+    assert kind_from(saved, kind.num_classes, list(kind.shape)) == kind
+    assert saved["name"] == kind.name
+
+
+def test_every_kind_has_a_name_of_its_own_and_claims_its_sources_alone():
+    assert {type(kind) for kind in MADE} == set(KINDS.values())
+    for name, kind in KINDS.items():
+        assert kind.name == name
+        for source in kind.sources:
+            assert [other for other in KINDS.values() if other.claims(DataConfig(source))] == [kind]
+
+
+def test_music_in_an_array_is_a_melody():
+    assert DataConfig("array", music=True).kind_class is DataConfig("array", kind="melody").kind_class is Melody
+    assert DataConfig("array").kind_class is Array
+
+
+@pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.name)
+def test_the_kind_is_that_of_a_config_written_before_there_were_kinds(kind):
+    old = {
+        "shape": [1],
+        "music": kind.name == "melody",
+        "source": asdict(SOURCE) if kind.name == "image_tokens" else None,
+    }
+    new = upgraded(old)
+    assert kind_from(new["kind"], kind.num_classes, kind.shape) == kind
+    assert set(new) == {"shape", "kind"}
+    assert upgraded(new) == new
+
+
+def test_data_of_another_kind_are_refused():
+    with pytest.raises(ValueError, match="kind of data = array: expected melody"):
+        MADE[1].require_same(MADE[0].as_dict(), "data")
+    other = ImageTokens(8, (2, 2), ImageSource("other", "pictures", fingerprint="xyz"))
+    with pytest.raises(ValueError, match=r"data = tokens of the VQGAN other \(xyz\): expected those of vqgan \(abc\)"):
+        MADE[2].require_same(other.as_dict(), "data")
+
+
+def test_a_model_folder_of_the_old_form_loads_and_draws_the_same(tmp_path):
+    """The form of config.json before there were kinds, and recipes without `data.kind`."""
+    recipe = tiny_recipe(tmp_path)
+    dataset = recipe.data.load()
+    pipeline_for(recipe, dataset).save_pretrained(tmp_path / "new")
+    drawn = Pipeline.from_pretrained(tmp_path / "new").sample(3, num_steps=3)
+    config = json.loads((tmp_path / "new" / "config.json").read_text())
+    old = {key: value for key, value in config.items() if key != "kind"} | {"music": False, "source": None}
+    for name in ("kind", "options"):
+        del old["data"][name]
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "config.json").write_text(json.dumps(old))
+    (tmp_path / "old" / "model.safetensors").write_bytes((tmp_path / "new" / "model.safetensors").read_bytes())
+    loaded = Pipeline.from_pretrained(tmp_path / "old")
+    assert loaded.kind == dataset.kind
+    assert torch.equal(loaded.sample(3, num_steps=3), drawn)
+
+
+def test_a_run_of_the_old_form_is_resumed(tmp_path):
+    recipe = tiny_recipe(tmp_path, steps=2)
+    fit(recipe, tmp_path / "run", progress=False)
+    file = tmp_path / "run" / "recipe.yaml"
+    lines = [line for line in file.read_text().splitlines() if not re.match(r"  (kind: null|options: \{\}$)", line)]
+    file.write_text("\n".join(lines) + "\n")
+    assert main(["train", "--resume", str(tmp_path / "run"), "--training.steps", "3"]) == 0
+    assert PipelineConfig.read(tmp_path / "run").steps == 3
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch):
+    """A folder with the kind of the documentation, its data, and the folder on the import path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("words.py").write_text(KIND)
+    exec(compile(DATA, "docs", "exec"), {})
+    yield tmp_path
+    sys.modules.pop("words", None)
+
+
+def test_the_kind_of_the_documentation_trains_draws_and_fills(words):
+    train, free, filled = COMMANDS
+    small = ["--model.dim", "16", "--model.depth", "1", "--model.heads", "2", "--training.validate_every", "0"]
+    assert main([*train, *small, "--training.steps", "2"]) == 0
+    assert Pipeline.from_pretrained("runs/words", trust_code=True).kind.describe() == "words of at most 6 letters"
+    assert main([*free, "--steps", "2"]) == 0
+    assert {file.name for file in Path("runs/words/new").iterdir()} == {"samples.npz", "samples.png", "words.txt"}
+    assert main([*filled, "--steps", "2"]) == 0
+    lines = Path("runs/words/filled/words.txt").read_text().splitlines()
+    assert len(lines) == 5
+    assert all(re.fullmatch("ba.*mi", line) for line in lines)
+    assert np.load("runs/words/filled/samples.npz")["given"].tolist() == [True, True, False, False, True, True]
+
+
+def test_a_kind_that_is_not_ours_is_not_imported_unless_it_is_trusted(words, capsys):
+    Path("words.py").write_text("raise SystemExit('imported')")
+    config = PipelineConfig(5, [6], kind={"name": "words.Words", "alphabet": " abcd"})
+    for values in (config, PipelineConfig(5, [6], data=DataConfig(kind="words.Words"))):
+        Path("model").mkdir(exist_ok=True)
+        Path("model/config.json").write_text(json.dumps(asdict(values)))
+        Path("model/model.safetensors").touch()
+        for command in (["sample", "model"], ["evaluate", "model"], ["compare", "--methods", "model"]):
+            assert main(command) == 1
+            assert (
+                "words.Words: expected one of ['array', 'image_tokens', 'melody'], or trust_code"
+                in capsys.readouterr().err
+            )
+    Path("recipe.yaml").write_text("data: {kind: words.Words, path: words.txt}\n")
+    assert main(["train", "recipe.yaml"]) == 1
+    assert "data.kind = words.Words: expected one of" in capsys.readouterr().err
+    assert "words" not in sys.modules
