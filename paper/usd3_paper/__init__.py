@@ -3,8 +3,8 @@
 `usd3 paper` uses this on the folder `paper/` of a checkout.
 """
 
-from usd3.paper.results import collect
-from usd3.paper.study import Study
-from usd3.paper.tables import Table
+from usd3_paper.results import collect
+from usd3_paper.study import Study
+from usd3_paper.tables import Table
 
 __all__ = ["Study", "Table", "collect"]

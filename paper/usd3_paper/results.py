@@ -10,7 +10,7 @@ from usd3.bench.cost_tables import cost_heading
 from usd3.cli.sample import CorrectorOptions
 from usd3.cli.sweep import label
 from usd3.evaluation.comparison import Row, heading, read_references, read_row
-from usd3.paper.study import Study, measured_on, shown
+from usd3_paper.study import Study, measured_on, shown
 
 __all__ = ["collect"]
 

@@ -51,7 +51,7 @@ class Study:
             of the study, {NAME} for that of a study in `needs`, {paper} for the folder of the tables, {data} for what
             `data` says, {budget}, {limit}, {jobs} and {inception} for the options of the same names, {quarter} for a
             quarter of the budget, {precision} and {compile} for what the device is good at.
-        results: which of its files and folders have the results, and how they are read: see `usd3.paper.results`.
+        results: which of its files and folders have the results, and how they are read: see `usd3_paper.results`.
         budget: minutes of each training, where no others are asked for.
         limit: what {limit} is where nothing is asked for.
         data: by `expected`, in words, what the data are; by other words what {data} is where that word is given, or
