@@ -1,10 +1,10 @@
-"""The tables of the paper: what is run for them, what that gave, and our numbers beside the published ones.
+"""The tables of the paper: the studies that measure them, their results, and our numbers beside the published ones.
 
-`usd3 paper` uses this on the folder `paper/` of a checkout.
+`usd3 paper` runs this code. It lies in the folder paper/ of a checkout and is no part of the installed package.
 """
 
 from usd3_paper.results import collect
 from usd3_paper.study import Study
-from usd3_paper.tables import Table
+from usd3_paper.tables import PaperTable
 
-__all__ = ["Study", "Table", "collect"]
+__all__ = ["PaperTable", "Study", "collect"]

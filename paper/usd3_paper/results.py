@@ -1,4 +1,4 @@
-"""What a study gave: one file with the numbers, the commands, the machine and the versions."""
+"""The results of a study: one dictionary with the numbers, the commands, the machine and the versions."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from usd3.bench.cost_tables import cost_heading
 from usd3.cli.sample import CorrectorOptions
 from usd3.cli.sweep import label
 from usd3.evaluation.comparison import Row, heading, read_references, read_row
-from usd3_paper.study import Study, measured_on, shown
+from usd3_paper.study import Study, measured_on, typed
 
 __all__ = ["collect"]
 
@@ -20,30 +20,35 @@ Cells = dict[str, dict[str, float | None]]
 def collect(
     study: Study, folder: Path, budget: float | None, commands: Sequence[Sequence[str]], replaced: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """The results of a study in its folder, as far as there are any; None where there are none yet.
+    """The results of a study so far; None if there are none yet.
 
-    The study says by the name of a file or folder how it is read: "compare", "evaluate", "sweep", "cost" or "file". The
-    keys of `replaced`, folders of this machine, are written as its values.
+    Args:
+        study: says which files and folders have results, and which command wrote them: "compare", "evaluate",
+            "sweep", "cost", or "file" for a file that has the form of these results already.
+        folder: of the study.
+        budget: minutes of each training; None: as the study says.
+        commands: what was run.
+        replaced: the names to write in place of folders of this machine.
     """
-    found: dict[str, Any] = {"rows": {}, "references": {}}
-    for place, kind in study.results.items():
-        part = _READERS[kind](folder / place) if (folder / place).exists() else {}
-        found["rows"] |= part.pop("rows", {})
-        found["references"] |= part.pop("references", {})
-        found |= part
-    if not found["rows"]:
+    results: dict[str, Any] = {"rows": {}, "references": {}}
+    for place, command in study.results.items():
+        part = _READERS[command](folder / place) if (folder / place).exists() else {}
+        results["rows"] |= part.pop("rows", {})
+        results["references"] |= part.pop("references", {})
+        results |= part
+    if not results["rows"]:
         return None
     return {
         "study": study.name,
         "budget_minutes": study.budget if budget is None else budget,
-        "commands": [shown(command) for command in _replaced(commands, replaced)],
+        "commands": [typed(command) for command in _replaced(commands, replaced)],
         **measured_on(folder),
-        **_replaced(found, replaced),
+        **_replaced(results, replaced),
     }
 
 
 def _replaced(value: Any, replaced: Mapping[str, str]) -> Any:
-    """With other names for folders, in every text."""
+    """The same value with other names for folders, in every text."""
     if isinstance(value, Mapping):
         return {key: _replaced(part, replaced) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -55,38 +60,36 @@ def _replaced(value: Any, replaced: Mapping[str, str]) -> Any:
 
 
 def _compare(folder: Path) -> dict[str, Any]:
-    """Of `usd3 compare`."""
-    labels = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["methods"]
-    files = {name: folder / name / "comparison.json" for name in labels}
-    there = {name: file for name, file in files.items() if file.is_file()}  # or it failed
-    found = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in there.items()}
-    if not found:
+    """Of `usd3 compare`; a method that failed has no file."""
+    recipes = _read(folder / "comparison.json")["methods"]
+    files = {name: folder / name / "comparison.json" for name in recipes}
+    results = {name: _read(file) for name, file in files.items() if file.is_file()}
+    if not results:
         return {}
-    scale = folder / "references.json"
-    references = read_references(json.loads(scale.read_text(encoding="utf-8"))) if scale.is_file() else []
+    file = folder / "references.json"
+    references = read_references(_read(file)) if file.is_file() else []
     return {
-        "about": heading(next(iter(found.values()))),
-        "recipes": labels,
-        "rows": {name: _cells(read_row(name, results)) | _distances(results) for name, results in found.items()},
+        "about": heading(next(iter(results.values()))),
+        "recipes": recipes,
+        "rows": {name: _cells(read_row(name, part)) | _distances(part) for name, part in results.items()},
         "references": {row.label: _cells(row) for row in references},
     }
 
 
 def _evaluate(file: Path) -> dict[str, Any]:
     """Of `usd3 evaluate`: one row, "model"."""
-    found = json.loads(file.read_text(encoding="utf-8"))
-    references = read_references(found)
+    results = _read(file)
     return {
-        "about": heading(found),
-        "rows": {"model": _cells(read_row("model", found))},
-        "references": {row.label: _cells(row) for row in references},
+        "about": heading(results),
+        "rows": {"model": _cells(read_row("model", results))},
+        "references": {row.label: _cells(row) for row in read_references(results)},
     }
 
 
 def _sweep(folder: Path) -> dict[str, Any]:
-    """Of `usd3 evaluate --sweep`."""
-    results = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
-    rows = [read_row(label(CorrectorOptions(**found["corrector"])), found) for found in results]
+    """Of `usd3 evaluate --sweep`: a row for each corrector."""
+    results = _read(folder / "sweep.json")
+    rows = [read_row(label(CorrectorOptions(**part["corrector"])), part) for part in results]
     return {
         "about": heading(results[0]),
         "rows": {row.label: _cells(row) for row in rows},
@@ -96,34 +99,12 @@ def _sweep(folder: Path) -> dict[str, Any]:
 
 def _cost(folder: Path) -> dict[str, Any]:
     """Of `usd3 cost`."""
-    found = json.loads((folder / "cost.json").read_text(encoding="utf-8"))
-    return {"about": "; ".join(cost_heading(found)), "recipes": found["recipes"], "rows": found["rows"]}
+    results = _read(folder / "cost.json")
+    return {"about": "; ".join(cost_heading(results)), "recipes": results["recipes"], "rows": results["rows"]}
 
 
-def _file(file: Path) -> dict[str, Any]:
-    """A file that has the rows already."""
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
-
-
-def _cells(row: Row) -> Cells:
-    """Metrics and costs alike, as mean and standard deviation; nothing that is not known."""
-    known = {key: dict(summary._asdict()) for key, summary in row.metrics.items() if math.isfinite(summary.mean)}
-    costs = {key: {"mean": value, "std": 0.0} for key, value in row.costs.items() if math.isfinite(value)}
-    return {key: {part: _finite(v) for part, v in cell.items()} for key, cell in (known | costs).items()}
-
-
-def _distances(results: Mapping[str, Any]) -> Cells:
-    """What the train-to-test ratios are made of: the distances to the held-out object and to the training objects."""
-    return {
-        f"{name.lower().replace(' ', '_')}_{side}": {"mean": _finite(found[side]), "std": _finite(found[f"{side}_std"])}
-        for name, found in results.get("parroting", {}).items()
-        for side in ("to_test", "to_train")
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _read(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 _READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
@@ -131,5 +112,25 @@ _READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "evaluate": _evaluate,
     "sweep": _sweep,
     "cost": _cost,
-    "file": _file,
+    "file": _read,
 }
+
+
+def _cells(row: Row) -> Cells:
+    """Mean and standard deviation of metrics and costs, without unknown values."""
+    metrics = {key: dict(summary._asdict()) for key, summary in row.metrics.items() if math.isfinite(summary.mean)}
+    costs = {key: {"mean": value, "std": 0.0} for key, value in row.costs.items() if math.isfinite(value)}
+    return {key: {part: _finite(v) for part, v in cell.items()} for key, cell in (metrics | costs).items()}
+
+
+def _distances(results: Mapping[str, Any]) -> Cells:
+    """The two distances in each train-to-test ratio: to the held-out object, and to the training objects."""
+    return {
+        f"{name.lower().replace(' ', '_')}_{side}": {"mean": _finite(part[side]), "std": _finite(part[f"{side}_std"])}
+        for name, part in results.get("parroting", {}).items()
+        for side in ("to_test", "to_train")
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -9,13 +9,13 @@ import torch
 from support.places import ROOT
 from usd3.evaluation.comparison import METRICS
 from usd3.evaluation.ratios import SharedPrefixes, as_numbers
-from usd3_paper import Study, Table
+from usd3_paper import PaperTable, Study
 from usd3_paper.command import published_pictures
 from usd3_paper.results import _distances
 from usd3_paper.study import Settings
 
 PAPER = ROOT / "paper"
-TABLES = {table.name: table for table in Table.all(PAPER)}
+TABLES = {table.name: table for table in PaperTable.all(PAPER)}
 NAMES = list(TABLES)
 
 
@@ -88,5 +88,5 @@ def test_columns_are_results_that_exist():
 def test_the_papers_numbers_are_ranked_as_printed():
     table = TABLES["music-full"]
     lines = table.lines({"rows": {}, "references": {}})
-    marks = {line.label: row[0] for line, row in zip(lines, table._marks(lines), strict=True) if row[0]}
+    marks = {line.label: row[0] for line, row in zip(lines, table.ranks(lines), strict=True) if row[0]}
     assert marks == {"usd3-ce-continuous": 1, "usd3-continuous": 2}  # 0.3734 and 0.3735

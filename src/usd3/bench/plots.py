@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from usd3.bench.rows import Row
 from usd3.bench.scaling import FLOOR, series
-from usd3.bench.tables import Row
 from usd3.pictures._common import INK, SOFT_INK, new_figure, save, style
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import numpy as np
 
 from usd3._internal.checks import require
 from usd3.bench.problem import Problem
-from usd3.bench.tables import Row
+from usd3.bench.rows import Row
 
 __all__ = ["FLOOR", "VARIED", "fit_slopes", "growing", "series", "slope", "values"]
 

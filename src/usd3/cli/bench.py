@@ -14,9 +14,9 @@ from usd3._internal.files import is_free
 from usd3.bench.other import load_other
 from usd3.bench.plots import memory_plot, time_plot
 from usd3.bench.problem import DTYPES, NOISES, TIMES, Problem, Size
+from usd3.bench.rows import Bench
 from usd3.bench.runs import Job, run, run_scaling, show, show_machine
 from usd3.bench.scaling import growing
-from usd3.bench.tables import Bench
 from usd3.bench.timing import Budget
 from usd3.core.objectives import NAMED
 

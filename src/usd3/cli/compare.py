@@ -20,17 +20,7 @@ from usd3._internal.progress import say
 from usd3.cli.entries import Entry, about_method, plain, read_entry, require_names, require_same_recipe
 from usd3.cli.entries import method_words as _methods
 from usd3.cli.jobs import Job, run_jobs
-from usd3.evaluation.comparison import (
-    Row,
-    combined,
-    csv_table,
-    heading,
-    latex_table,
-    read_references,
-    read_row,
-    require_comparable,
-    text_table,
-)
+from usd3.evaluation.comparison import Row, combined, heading, read_references, read_row, require_comparable
 from usd3.evaluation.evaluate import (
     Evaluation,
     EvaluationSettings,
@@ -41,6 +31,7 @@ from usd3.evaluation.evaluate import (
 )
 from usd3.evaluation.images import RealImages
 from usd3.evaluation.plots import metrics_plot, training_plot
+from usd3.evaluation.tables import csv_table, latex_table, text_table
 from usd3.kinds.arrays import read_arrays
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.image.folders import load_vqgan

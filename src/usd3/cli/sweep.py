@@ -12,7 +12,8 @@ from usd3._internal.files import known_folder, new_folder, write_whole
 from usd3._internal.processes import is_main
 from usd3.cli.evaluate import EvaluateOptions, Subject, as_json
 from usd3.cli.sample import CorrectorOptions
-from usd3.evaluation.comparison import csv_table, heading, latex_table, read_references, read_row, text_table
+from usd3.evaluation.comparison import heading, read_references, read_row
+from usd3.evaluation.tables import csv_table, latex_table, text_table
 from usd3.pipeline.packaged import results_folder
 from usd3.pipeline.pipeline import Pipeline
 

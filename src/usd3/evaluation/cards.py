@@ -12,8 +12,9 @@ import yaml  # type: ignore[import-untyped]
 from usd3._internal.checks import require
 from usd3._version import __version__
 from usd3.core.options import DiffusionConfig
-from usd3.evaluation.comparison import heading, markdown_table, read_references, read_row
+from usd3.evaluation.comparison import heading, read_references, read_row
 from usd3.evaluation.evaluate import EvaluationSettings
+from usd3.evaluation.tables import markdown_table
 from usd3.kinds.arrays import read_arrays
 from usd3.kinds.options import DataConfig
 from usd3.methods import METHODS
