@@ -3,8 +3,8 @@
     python benchmarks/architecture.py graph src docs/images/imports.png
     PYTHONPATH=src python benchmarks/architecture.py journeys
 
-Both take any tree of the project, so that two of them can be compared. A journey is run once to warm up and then traced:
-a file counts where one of its functions is called, not where it is merely imported.
+Both take any tree of the project, so that two of them can be compared. A journey is run once to warm up
+and then traced: a file counts where one of its functions is called, not where it is merely imported.
 """
 
 import argparse

@@ -9,7 +9,6 @@ than there is, and logits are what no network should give. What is promised, and
 """
 
 import argparse
-import csv
 import importlib
 import importlib.util
 import os
@@ -28,6 +27,8 @@ from attacks import files, kills, logits, strangers
 from attacks.cases import Case, Outcome, tried
 from attacks.material import Material
 
+from usd3._internal.files import write_whole
+from usd3._internal.tables import Table
 from usd3.bench.machine import machine
 
 __all__ = ["main"]
@@ -91,22 +92,20 @@ def table(outcomes: Sequence[Outcome]) -> list[list[str]]:
 
 def show(rows: Sequence[Sequence[str]]) -> None:
     """Print the table as Markdown, with a sum for each family."""
-    print("", "| attack | tried | failed |", "|---|---|---|", sep="\n")
+    sections = []
     for family in dict.fromkeys(row[0] for row in rows):
-        own = [row for row in rows if row[0] == family]
-        print(f"| **{family}** | **{_sum(own, 2):,}** | **{_sum(own, 3):,}** |")
-        for _, kind, count, failed in own:
-            print(f"| {kind} | {int(count):,} | {int(failed):,} |")
+        kinds = [row for row in rows if row[0] == family]
+        tried_and_failed = [f"**{_sum(kinds, column):,}**" for column in (2, 3)]
+        counts = [[kind, f"{int(count):,}", f"{int(failed):,}"] for _, kind, count, failed in kinds]
+        sections.append([[f"**{family}**", *tried_and_failed], *counts])
+    print(f"\n{Table(['attack', 'tried', 'failed'], sections).markdown()}")
 
 
 def write(rows: Sequence[Sequence[str]], file: Path, seed: int) -> None:
     """Write the table as CSV, with the seed, the machine, the versions and the commit in every row."""
     about = {"seed": str(seed)} | machine()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="") as lines:
-        writer = csv.writer(lines, lineterminator="\n")
-        writer.writerow(["family", "attack", "tried", "failed", *about])
-        writer.writerows([*row, *about.values()] for row in rows)
+    lines = [[*row, *about.values()] for row in rows]
+    write_whole(file, Table(["family", "attack", "tried", "failed", *about], [lines]).csv())
 
 
 def _sum(rows: Sequence[Sequence[str]], column: int) -> int:

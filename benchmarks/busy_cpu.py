@@ -10,7 +10,6 @@ Besides the time by the clock there is that of all threads on the processor, whi
 changes. The aim: Python takes at most 1.5 times the command line."""
 
 import argparse
-import csv
 import json
 import os
 import statistics
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,8 @@ def main() -> None:
     if given.child is not None:
         print(json.dumps(_seconds(given.child == "command line")))
         return
+    from shared import write_rows
+
     from usd3.bench import machine
 
     about = {**machine(), "threads": cores, "repeats": given.repeats}
@@ -63,15 +64,8 @@ def main() -> None:
             told = ", ".join(f"{way} {clock:.2f} s" for way, (clock, _) in medians.items())
             ratio = f"Python / command line {ratios[0]:.2f} (processor {ratios[1]:.2f}); the aim is {AIM}"
             print(f"{busy} busy, {task}: {told}; {ratio}", flush=True)
-        _write(given.csv, rows)
+        write_rows(given.csv, [{k: f"{v:.3f}" if isinstance(v, float) else v for k, v in row.items()} for row in rows])
     print(f"wrote {given.csv}")
-
-
-def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows({k: f"{v:.3f}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
 
 
 @contextmanager

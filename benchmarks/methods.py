@@ -8,13 +8,13 @@ cross entropy, forward and backward, in the same process.
 """
 
 import argparse
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml  # type: ignore[import-untyped]
+from shared import write_rows
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -100,10 +100,7 @@ def main() -> None:
             print(
                 "  ".join(f"{key} {rows[-1][key]}" for key in ("kind", "method", "ms", "times_cross_entropy", "note"))
             )
-    with open(given.csv, "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(given.csv, rows)
     print(f"wrote {given.csv}")
 
 

@@ -1,20 +1,23 @@
-"""What the benchmark scripts share: their options, and numbers measured earlier to set beside the results.
+"""What the benchmark scripts share: their options, their CSV files, and anchors, which are numbers measured earlier.
 
 The anchors were measured on one NVIDIA H200 (torch 2.11, triton 3.6, fp32 logits), in other processes than these
-scripts: they are for orientation, only rows of one run compare exactly. "Authors" is the paper authors' released
-module. Results of a CPU get none.
+scripts. They are for orientation: only rows of one run compare exactly. "Authors" is the paper authors' released
+module. Results of a CPU get no anchors.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from usd3.bench import Bench, Budget, Job, Row, load_other, run, show, show_machine
+from usd3._internal.files import write_whole
+from usd3._internal.tables import Table
+from usd3.bench import Bench, Budget, Job, Row, load_other, measured, show, show_machine, write_csv
 
-__all__ = ["LOSS", "LOSS_SIZES", "STEP", "STEP_SIZES", "Anchor", "Options", "measure_table", "options"]
+__all__ = ["LOSS", "LOSS_SIZES", "STEP", "STEP_SIZES", "Anchor", "Options", "measure_table", "options", "write_rows"]
 
 LOSS_SIZES = ("64,256,129", "256,64,512", "32,256,8192", "8,512,50257")
 STEP_SIZES = ("64,256,129", "32,256,8192", "8,512,50257")
@@ -22,13 +25,13 @@ STEP_SIZES = ("64,256,129", "32,256,8192", "8,512,50257")
 
 @dataclass(frozen=True)
 class Anchor:
-    """Milliseconds of the authors' module, and the most that ours should take."""
+    """Milliseconds that the authors' module takes, and the most that ours should take."""
 
     authors: float
     target: float
 
 
-LOSS = {  # time and size: uniform noise, objective usd3
+LOSS = {  # by time and K; uniform noise, objective usd3
     ("continuous", 129): Anchor(6.26, 0.15),
     ("continuous", 512): Anchor(6.50, 0.15),
     ("continuous", 8192): Anchor(13.7, 0.32),
@@ -43,7 +46,7 @@ STEP = {129: Anchor(1.70, 0.06), 8192: Anchor(3.51, 0.13), 50257: Anchor(6.29, 0
 
 @dataclass(frozen=True)
 class Options:
-    """The options of every script."""
+    """The options that all scripts have."""
 
     device: torch.device
     sizes: Sequence[str]
@@ -75,16 +78,25 @@ def options(
 
 
 def measure_table(given: Options, title: str, jobs: Sequence[Job]) -> list[Row]:
-    """Measure, print, and write the CSV file, on a GPU with the anchors as two more columns."""
-    rows = run(given.bench, title, jobs, given.csv, _anchors if given.device.type == "cuda" else lambda rows: {})
+    """Measure, print, and write the CSV file after each job; on a GPU it has the anchors as two more columns."""
+    rows: list[Row] = []
+    for rows in measured(given.bench, title, jobs):
+        anchors = _anchors(rows) if given.device.type == "cuda" else {}
+        write_csv(given.csv, rows, given.bench.about, **anchors)
     show(rows)
     print(f"wrote {given.csv}")
     return rows
 
 
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a CSV file of rows with the same keys, which are its columns; None is empty."""
+    cells = [["" if value is None else str(value) for value in row.values()] for row in rows]
+    write_whole(path, Table(list(rows[0]), [cells]).csv())
+
+
 def _anchors(rows: Sequence[Row]) -> dict[str, list[float | None]]:
-    found = [_anchor(row) for row in rows]
-    return {f"{name}_ms": [None if a is None else getattr(a, name) for a in found] for name in ("authors", "target")}
+    anchors = [_anchor(row) for row in rows]
+    return {f"{name}_ms": [None if a is None else getattr(a, name) for a in anchors] for name in ("authors", "target")}
 
 
 def _anchor(row: Row) -> Anchor | None:

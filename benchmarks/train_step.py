@@ -10,7 +10,6 @@ device. Rows of one run compare, rows of different machines do not.
 """
 
 import argparse
-import csv
 import itertools
 import platform
 import subprocess
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from shared import write_rows
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -190,16 +190,7 @@ def main() -> None:
             rows.append({"net": name, "parameters": size, "time": kind, "mode": mode} | found | least | shared)
             print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key not in shared), flush=True)
             if options.csv:
-                write(options.csv, rows)
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """The rows so far."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+                write_rows(options.csv, rows)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def test_what_is_known_is_not_measured_again(done, monkeypatch, capsys):
         ("usd3", ["--shape", "8x8"], "shape = 8x8: expected numbers with commas between them"),
         ("usd3", ["--num_classes", "null"], "num_classes is missing"),
         ("usd3", ["--shape", "null"], "num_classes = 5: expected null without --shape"),
-        ("usd3", ["--device", "cuda:7"], "device = cuda:7: expected cpu"),
+        ("usd3", ["--device", "cuda:7"], 'device = cuda:7: expected "cpu"'),
         ("usd3", ["--draw", "0"], "draw = 0"),
         ("usd3+discrete", ["--draw_steps", "5000", "--out", "new"], "usd3+discrete: num_steps = 5000: expected"),
         ("sddm", ["--model.net", "film", "--out", "new"], "sddm: model.net = film: expected hollow_transformer"),

@@ -12,9 +12,10 @@ import torch
 from support.runs import tiny_recipe
 from usd3.cli import compare
 from usd3.cli.main import main
-from usd3.evaluation.comparison import METRICS, Row, marks, text_table
+from usd3.evaluation.comparison import METRICS, Row, marks
 from usd3.evaluation.ratios import as_columns, as_numbers, named_objects
 from usd3.evaluation.settings import EvaluationSettings
+from usd3.evaluation.tables import text_table
 from usd3.kinds.options import DataConfig
 from usd3.metrics.summary import COLUMNS, RATIOS, Summary
 from usd3.training.run import pipeline_for

@@ -8,27 +8,17 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 import yaml
 
-from support.places import ROOT
 from support.runs import tiny_recipe
 from usd3._internal.locks import locked
-from usd3.cli import paper as paper_command
 from usd3.cli.main import main
-from usd3.cli.paper import published_pictures
-from usd3.evaluation.comparison import METRICS
-from usd3.evaluation.ratios import SharedPrefixes, as_numbers
-from usd3.paper import Study, Table, study
-from usd3.paper.results import _distances
-from usd3.paper.study import Settings
 from usd3.training.run import fit
+from usd3_paper import Study, study
+from usd3_paper import command as paper_command
+from usd3_paper.study import Settings
 
-PAPER = ROOT / "paper"
-TABLES = {table.name: table for table in Table.all(PAPER)}
-NAMES = list(TABLES)
 SCRIPT = """
 import json, sys
 out, tries = sys.argv[sys.argv.index("--out") + 1], sys.argv[sys.argv.index("--tries") + 1]
@@ -347,14 +337,28 @@ def test_the_studies_of_a_stranger_are_not_run(paper, monkeypatch, capsys):
     paper = paper.rename(paper.with_name("paper"))  # in the current folder
     (paper / "studies" / "small.yaml").write_text("about: A.\nsteps: ['python {paper}/evil.py']\nresults: {}\n")
     (paper / "evil.py").write_text("import pathlib; pathlib.Path('ran').touch()")
-    monkeypatch.setattr(paper_command, "_OURS", paper.parent / "elsewhere")
-    for where in (["--paper", str(paper)], []):
-        assert main(["paper", "run", "table", *where]) == 1
-        assert "or trust_code: true, which runs the commands of its studies" in capsys.readouterr().err
+    assert main(["paper", "run", "table", "--paper", str(paper)]) == 1
+    assert "or trust_code: true, which runs the commands of its studies" in capsys.readouterr().err
+    assert main(["paper", "run", "table"]) == 1  # the tables of the checkout, and not those of the current folder
+    assert "name = table: expected one of" in capsys.readouterr().err
     assert not Path("ran").exists()
-    monkeypatch.setattr(paper_command, "_OURS", paper)  # what came with us is ours
+    monkeypatch.setattr(paper_command, "OURS", paper)  # what came with the code needs no further word
     main(["paper", "run", "table"])
     assert Path("ran").exists()
+
+
+def test_the_code_is_that_of_the_checkout(tmp_path, monkeypatch, capsys):
+    """A package of the same name in the current folder, or in a folder that Python searches first, is not run."""
+    for strange in (tmp_path / "usd3_paper", tmp_path / "paper" / "usd3_paper"):
+        strange.mkdir(parents=True)
+        (strange / "__init__.py").write_text("import pathlib; pathlib.Path('ran').touch()")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "usd3_paper"]:
+        monkeypatch.delitem(sys.modules, name)
+    assert main(["paper", "list"]) == 0
+    assert "music-full" in capsys.readouterr().out
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_training_that_goes_on_may_import_what_it_did(tmp_path):
@@ -425,7 +429,7 @@ def test_methods_that_fail_are_missing_in_the_table_and_tried_again(paper, tmp_p
         (out / "cost.json").write_text(json.dumps(found))
         return len(tries) < 2
 
-    monkeypatch.setattr("usd3.paper.study.call", failing)
+    monkeypatch.setattr("usd3_paper.study.call", failing)
     assert run(paper, "run", "table") == 1
     said = capsys.readouterr()
     assert ["Method", "A", "ours", "0.500", "-", "-"] in [line.split() for line in said.out.splitlines()]
@@ -470,79 +474,3 @@ def test_a_comparison_without_a_measured_method_has_no_table(paper, tmp_path, ca
     assert not said.out
     assert said.err.splitlines()[-1] == "usd3 paper: interrupted (the same command goes on)"
     assert not Path("runs/paper/small/results.json").exists()
-
-
-# ---- the tables of the project --------------------------------------------------------------------------------------
-
-
-def test_every_table_of_the_paper_is_there():
-    places = [TABLES[name].place for name in NAMES]
-    assert places == ["Figure 2", *(f"Table {number}" for number in range(1, 11))]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_table_and_its_study_fit_together(name, tmp_path):
-    table = TABLES[name]
-    study = Study.read(PAPER, table.study)
-    data = str(tmp_path) if study.data else None
-    text = " ".join(word for command in study.commands(PAPER, tmp_path, Settings(data, 1, None, 1)) for word in command)
-    assert "{" not in text
-    labels = set(table.rows) | {"VQGAN reconstruction"}
-    assert set(table.published) <= labels
-    for row in table.published.values():
-        assert set(row) <= set(table.columns)
-    if "compare" in study.results.values() or "cost" in study.results.values():
-        for label in table.rows:
-            assert f" {label}:" in f" {text}" or f" {label} " in f" {text} ", label
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_published_tables_are_what_their_results_say(name):
-    """Nothing is typed into a table by hand."""
-    table = TABLES[name]
-    file = PAPER / "studies" / table.study / "results.json"
-    if not file.is_file():
-        assert not (PAPER / name / "table.md").exists()
-        return
-    results = json.loads(file.read_text())
-    assert "+changes" not in results["machine"]["commit"]
-    pictures = published_pictures(Study.read(PAPER, table.study))
-    for ending, text in table.files(results, pictures).items():
-        assert (PAPER / name / f"table{ending}").read_text() == text
-    for picture in pictures:
-        assert (PAPER / name / picture).is_file()
-
-
-def test_rows_without_numbers_can_be_told_apart():
-    """Their names have commas."""
-    results = json.loads((PAPER / "studies" / "corrector-discrete" / "results.json").read_text())
-    for label in ("N = 2, Δn = 0.001, last 10", "N = 5, Δn = 0.002, last 20"):
-        del results["rows"][label]
-    told = TABLES["corrector-discrete"].as_markdown(results)
-    assert "Not measured: N = 2, Δn = 0.001, last 10; N = 5, Δn = 0.002, last 20.\n" in told
-
-
-def test_what_a_ratio_is_made_of_is_told_too():
-    truth = torch.tensor([[0, 1, 2, 3, 2, 1], [3, 1, 2, 0, 0, 1]])
-    shared = SharedPrefixes([0, 1], truth, truth.flip(1), [np.array([0]), np.array([1])], 1)
-    samples = torch.stack([truth.roll(1, 1), truth.roll(2, 1)])
-    measured = as_numbers(shared.measured(samples), len(shared))
-    found = _distances({"parroting": measured})
-    for key, side in (("3g_hellinger_to_test", "to_test"), ("3g_hellinger_to_train", "to_train")):
-        assert found[key] == {"mean": measured["3g Hellinger"][side], "std": measured["3g Hellinger"][f"{side}_std"]}
-    assert set(found) >= set(TABLES["parroting"].columns) - set(METRICS)
-    assert _distances({}) == {}
-
-
-def test_columns_are_results_that_exist():
-    known = {*METRICS, "parameters", "train_mib", "train_ms", "train_hours", "sample_hours", "sample_hours_corrected"}
-    known |= {"steps", "alpha_bar", "alpha_bar_ts", "beta", "3g_hellinger_to_test", "3g_hellinger_to_train"}
-    for name in NAMES:
-        assert set(TABLES[name].columns) <= known
-
-
-def test_the_papers_numbers_are_ranked_as_printed():
-    table = TABLES["music-full"]
-    lines = table.lines({"rows": {}, "references": {}})
-    marks = {line.label: row[0] for line, row in zip(lines, table._marks(lines), strict=True) if row[0]}
-    assert marks == {"usd3-ce-continuous": 1, "usd3-continuous": 2}  # 0.3734 and 0.3735

@@ -1,19 +1,86 @@
-"""Tables: which of their rows are best, and their cells as plain text, Markdown and LaTeX."""
+"""The one place that lays out tables: as text, Markdown, LaTeX and CSV."""
 
+import csv
+import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["aligned", "escaped", "markdown", "places", "short", "tabular"]
+__all__ = ["RANKS", "Cell", "Row", "Table", "aligned", "exact", "ranks", "short", "with_spread"]
+
+RANKS = "{ranks}"
+"""In a note of a table: replaced by what the format uses to mark the best and the second best cell."""
+_CORNER = "Method"  # LaTeX's title of the first column where the table has none
+_ROUNDING_ERROR = 1e-9  # a standard deviation below this, relative to the mean, is not shown
 
 
-def places(values: Sequence[float], higher: bool, most: int = 2) -> list[int]:
-    """1 for the best, 2 for the second best, ... up to `most`, 0 for the others; equal values share a place.
+class Cell(NamedTuple):
+    """A cell, and its rank in its column: 1 is the best, 2 the second best, 0 neither."""
 
-    A value that is nan is not known, and nothing has a place where all that are known are equal.
+    text: str
+    rank: int = 0
+
+
+Row = Sequence[Cell | str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells below a head.
+
+    Args:
+        head: the title of each column.
+        sections: the rows, in groups. LaTeX draws a line between the groups.
+        notes: paragraphs below the table, in text and Markdown. `RANKS` in them is replaced by what marks the ranks.
+        names: how many columns at the left are names and not numbers. LaTeX aligns them to the left.
     """
-    known = {value for value in values if not math.isnan(value)}
-    ordered = sorted(known, reverse=higher)[:most] if len(known) > 1 else []
-    return [ordered.index(value) + 1 if value in ordered else 0 for value in values]
+
+    head: Sequence[str]
+    sections: Sequence[Sequence[Row]]
+    notes: Sequence[str] = ()
+    names: int = 1
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all sections."""
+        return [row for section in self.sections for row in section]
+
+    def text(self) -> str:
+        """Columns aligned by spaces, and the notes. The best cell ends with **, the second best with *."""
+        lines = aligned([self.head, *_strings(self.rows, ("{}", "{}**", "{}*"))])
+        return self._with_notes("\n".join(lines), "** best, * second best")
+
+    def markdown(self) -> str:
+        """A table of Markdown, and the notes. The best cell is bold, the second best italic."""
+        lines = [self.head, ["---"] * len(self.head), *_strings(self.rows, ("{}", "**{}**", "*{}*"))]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return self._with_notes(table, "Bold is best, italic second best")
+
+    def latex(self) -> str:
+        """A tabular for the package booktabs, without the notes. The best cell is bold, the second best underlined."""
+        columns = "l" * self.names + "c" * (len(self.head) - self.names)
+        lines = ["% needs \\usepackage{booktabs}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+        lines.append(_latex_line(map(_escaped, [self.head[0] or _CORNER, *self.head[1:]])))
+        for section in filter(None, self.sections):
+            cells = _strings(section, ("{}", r"\textbf{{{}}}", r"\underline{{{}}}"), _escaped)
+            lines += [r"\midrule", *map(_latex_line, cells)]
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+    def csv(self) -> str:
+        """A line for the head and one for each row, without ranks and notes."""
+        file = io.StringIO()
+        csv.writer(file, lineterminator="\n").writerows([self.head, *_strings(self.rows, ("{}", "{}", "{}"))])
+        return file.getvalue()
+
+    def _with_notes(self, table: str, marks: str) -> str:
+        return "\n\n".join([table, *(note.replace(RANKS, marks) for note in self.notes if note)])
+
+
+def _strings(rows: Iterable[Row], formats: Sequence[str], written: Callable[[str], str] = str) -> list[list[str]]:
+    """The cells as `written` and in the format of their rank."""
+    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+    return [[formats[cell.rank].format(written(cell.text)) for cell in row] for row in cells]
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
@@ -22,38 +89,11 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
 
 
-def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A table for a page in Markdown."""
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def short(value: float) -> str:
-    """A number in few digits; "-" where it is not known."""
-    if not math.isfinite(value):
-        return "-"
-    whole = value == round(value) and abs(value) >= 1
-    return f"{value:,.0f}" if whole or abs(value) >= 1000 else f"{value:.3g}"
-
-
-def tabular(
-    head: Sequence[str], body: Sequence[Sequence[str]], below: Sequence[Sequence[str]] = (), names: int = 1
-) -> str:
-    """A table for LaTeX's package booktabs, of cells that are LaTeX already.
-
-    The first `names` columns are aligned to the left; `below` comes under a line of its own.
-    """
-    columns = "l" * names + "c" * (len(head) - names)
-    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _line(head), r"\midrule", *map(_line, body)]
-    lines += [r"\midrule", *map(_line, below)] if below else []
-    return "\n".join(["% needs \\usepackage{booktabs}", *lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
+def _latex_line(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
+_LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -70,6 +110,41 @@ _SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 }
 
 
-def escaped(text: str) -> str:
-    """Text as LaTeX takes it."""
-    return "".join(_SPECIAL.get(character, character) for character in text)
+def _escaped(text: str) -> str:
+    """Plain text in LaTeX."""
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+# ---- numbers ------------------------------------------------------------------------------------------------------
+
+
+def ranks(values: Sequence[float], higher: bool, most: int = 2) -> list[int]:
+    """1 for the best value, 2 for the second best, ... up to `most`, 0 for the others; equal values share a rank.
+
+    nan is an unknown value. All ranks are 0 if all known values are equal.
+    """
+    known = {value for value in values if not math.isnan(value)}
+    ordered = sorted(known, reverse=higher)[:most] if len(known) > 1 else []
+    return [ordered.index(value) + 1 if value in ordered else 0 for value in values]
+
+
+def with_spread(mean: float | None, std: float | None, digits: Callable[[float], str], between: str = " ± ") -> str:
+    """ "mean ± std"; "mean" alone if there is no standard deviation, "-" if the mean is unknown or not finite."""
+    if mean is None or not math.isfinite(mean):
+        return "-"
+    if std is None or not math.isfinite(std) or std <= _ROUNDING_ERROR * abs(mean):
+        return digits(mean)
+    return f"{digits(mean)}{between}{digits(std)}"
+
+
+def short(value: float) -> str:
+    """A number in few digits; "-" if it is unknown."""
+    if not math.isfinite(value):
+        return "-"
+    whole = value == round(value) and abs(value) >= 1
+    return f"{value:,.0f}" if whole or abs(value) >= 1000 else f"{value:.3g}"
+
+
+def exact(value: float | None) -> str:
+    """A number in nine digits, for a CSV file; empty if it is unknown."""
+    return "" if value is None or not math.isfinite(value) else f"{value:.9g}"

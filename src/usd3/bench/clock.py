@@ -1,4 +1,4 @@
-"""How long the steps of a loop take, on a device that is behind its host, and the memory they need."""
+"""Time and peak memory of the steps of a loop, on a device that runs behind its host."""
 
 import time
 from itertools import pairwise
@@ -11,28 +11,34 @@ __all__ = ["BlockClock", "LoopClock", "settled_now"]
 
 
 def settled_now(device: torch.device | str) -> float:
-    """The time in seconds, once the device has nothing left to do."""
+    """The time in seconds, after the device has finished all its work."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 class BlockClock:
-    """Milliseconds of a step in each of some blocks of steps, after a warm-up.
+    """Measures blocks of steps after a warm-up.
 
-    It is called after every step with their number so far. It waits for the device at the ends of the blocks alone:
-    within one, host and device run as they always do.
+    Call it after every step with the number of steps so far. It waits for the device only at the end of a block: within
+    a block, host and device run as they do without a clock.
+
+    Args:
+        device: where the steps run.
+        warm_up: steps before the first block.
+        steps: steps of all blocks together.
+        blocks: how many blocks; at most one for each step.
     """
 
     def __init__(self, device: torch.device | str, warm_up: int, steps: int, blocks: int = 1):
         self.device, blocks = torch.device(device), max(1, min(blocks, steps))
         self.ends = [warm_up + steps * i // blocks for i in range(blocks + 1)]
         self.times: list[float] = []
-        self.peaks: list[float] = []  # MiB of the warm-up and of each block; nan where there is no GPU
+        self.peaks: list[float] = []  # peak MiB of the warm-up and of each block; nan without a GPU
         self._reset_peak()
 
     def __call__(self, done: int) -> None:
-        """After so many steps; more than one call with the same number counts once."""
+        """`done` steps are done; a repeated call with the same number counts once."""
         if not self.over and done == self.ends[len(self.times)]:
             self.times.append(settled_now(self.device))
             on_gpu = self.device.type == "cuda"
@@ -46,22 +52,22 @@ class BlockClock:
 
     @property
     def ms(self) -> list[float]:
-        """Milliseconds of a step, for each block."""
+        """Milliseconds per step of each block."""
         spans = zip(pairwise(self.times), pairwise(self.ends))
         return [(end - begin) * 1e3 / (last - first) for (begin, end), (first, last) in spans]
 
     def _reset_peak(self) -> None:
         if self.device.type == "cuda":
-            torch.cuda.init()  # without which there is nothing to reset
+            torch.cuda.init()  # the statistics do not exist before
             torch.cuda.reset_peak_memory_stats(self.device)
 
 
 class LoopClock(pl.Callback):
-    """The clock in a run of Lightning."""
+    """Calls a clock in a run of Lightning."""
 
     def __init__(self, clock: BlockClock):
         self.clock = clock
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Tell the clock how many optimiser steps are done."""
+        """Call the clock with the number of optimiser steps so far."""
         self.clock(trainer.global_step)

@@ -1,4 +1,4 @@
-"""What a method costs: its parameters, the time and memory of its training, the time to draw many objects."""
+"""What a method costs: its parameters, time and memory of its training, and the time to draw many objects."""
 
 import gc
 import math
@@ -37,16 +37,16 @@ COLUMNS = {
     "sample_hours": "sampling hours",
     "sample_hours_corrected": "with corrector",
 }
-_BLOCKS = 5  # whose spread is shown
-_MOST_DRAWN = 500  # objects at once
-_UNEVEN = ("gillespie", "predictor_corrector")  # samplers that do not do the same in every step
+_BLOCKS = 5  # the standard deviation is over these
+_MOST_DRAWN = 500  # objects in a batch
+_UNEVEN = ("gillespie", "predictor_corrector")  # samplers whose steps differ in their work
 _RANDOM_OBJECTS = 4096
 _UNKNOWN = Summary(math.nan, math.nan)
 
 
 @dataclass
 class CostSettings:
-    """How much is measured, and for how much it stands.
+    """How much is measured, and to what it is extrapolated.
 
     Args:
         steps: training steps to time, after a warm-up.
@@ -55,7 +55,7 @@ class CostSettings:
         timed_draw_steps: how many of them are run and timed, after a warm-up; 0: sampling is not measured. A sampler
             whose steps differ runs all.
         objects: how many objects the hours of sampling are for.
-        corrector_steps: corrector moves after every step, for methods with a place for them; 0: not measured.
+        corrector_steps: corrector moves after every step, for methods that take a corrector; 0: not measured.
     """
 
     steps: int = 50
@@ -75,58 +75,64 @@ class CostSettings:
 
 @dataclass(frozen=True)
 class Cost:
-    """The columns of a method, nan where not known; the objects drawn at once, and the sampling steps timed."""
+    """What a method costs.
+
+    Args:
+        values: by the keys of `COLUMNS`; nan if it is unknown.
+        draw: objects drawn at once; None: sampling was not measured.
+        timed_draw_steps: sampling steps that were timed.
+    """
 
     values: dict[str, Summary]
     draw: int | None = None
     timed_draw_steps: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, which knows no nan."""
-        known = {name: [v if math.isfinite(v) else None for v in value] for name, value in self.values.items()}
-        return asdict(self) | {"values": {name: dict(zip(Summary._fields, v)) for name, v in known.items()}}
+        """For JSON, with None in place of nan."""
+        finite = {name: [v if math.isfinite(v) else None for v in value] for name, value in self.values.items()}
+        return asdict(self) | {"values": {name: dict(zip(Summary._fields, v)) for name, v in finite.items()}}
 
 
 def random_tokens(folder: Path, shape: Sequence[int], num_classes: int) -> DataConfig:
-    """Data without any sense in a new file of the folder."""
+    """Write random tokens to a file in the folder; the data of a recipe that reads it."""
     tokens = np.random.default_rng(0).integers(num_classes, size=(_RANDOM_OBJECTS, *shape), dtype=np.int32)
     np.savez(folder / "tokens.npz", train=tokens, test=tokens[:64])
     return DataConfig("array", str(folder / "tokens.npz"), num_classes=num_classes)
 
 
 def require_measurable(recipe: Recipe, dataset: Dataset, settings: CostSettings) -> None:
-    """Refuse what cannot be built, or not drawn from in so many steps."""
+    """Refuse a recipe that cannot be built, or whose sampler cannot take so many steps."""
     pipeline = pipeline_for(recipe, dataset)
     if settings.timed_draw_steps:
         pipeline.diffusion.grid(pipeline.method.grid(settings.draw_steps, pipeline.method.samplers[0]))
 
 
 def measure_cost(recipe: Recipe, settings: CostSettings, device: torch.device) -> Cost:
-    """Train for some steps, draw for some steps, and say what all of them would take."""
+    """Time some steps of training and of sampling, and extrapolate to all of them."""
     _free_memory(device)
-    pipeline, found = _training(recipe, settings.steps, device)
+    pipeline, values = _training(recipe, settings.steps, device)
     _free_memory(device)
     if not settings.timed_draw_steps:
-        return Cost(found)
+        return Cost(values)
     pipeline.to(device).compile = recipe.training.compile
     at_once = min(_MOST_DRAWN, pipeline.batch_size(settings.objects)) if settings.draw is None else settings.draw
-    plain, size, timed = _sampling_ms(pipeline, at_once, settings)
-    found["sample_hours"] = _sampling_hours(plain, pipeline, settings, size)
+    ms, size, timed = _sampling_ms(pipeline, at_once, settings)
+    values["sample_hours"] = _sampling_hours(ms, pipeline, settings, size)
     if settings.corrector_steps and pipeline.method.corrects:
         _free_memory(device)
         corrector = Corrector(settings.corrector_steps, last=None)
-        corrected, own_size, _ = _sampling_ms(pipeline, size, settings, corrector)
-        found["sample_hours_corrected"] = _sampling_hours(corrected, pipeline, settings, own_size)
-    return Cost(found, size, timed)
+        corrected_ms, corrected_size, _ = _sampling_ms(pipeline, size, settings, corrector)
+        values["sample_hours_corrected"] = _sampling_hours(corrected_ms, pipeline, settings, corrected_size)
+    return Cost(values, size, timed)
 
 
 # ---- training -----------------------------------------------------------------------------------------------------
 
 
 def _training(recipe: Recipe, steps: int, device: torch.device) -> tuple[Pipeline, dict[str, Summary]]:
-    """The time and memory of a real run of `fit`, and the model that it made."""
+    """The trained model, and time and memory of a real run of `fit`."""
     warm_up = SETTLED + max(1, steps // 5)
-    last = warm_up + steps + 1  # it writes the checkpoint, after the clock has stopped
+    last = warm_up + steps + 1  # the last step writes the checkpoint, after the clock has stopped
     training = replace(
         recipe.training,
         steps=last,
@@ -136,34 +142,34 @@ def _training(recipe: Recipe, steps: int, device: torch.device) -> tuple[Pipelin
         accelerator="cpu" if device.type == "cpu" else "gpu",
         validate_every=0,
         checkpoint_every=last,
-        lr=min(recipe.training.lr, 1e-6),  # it costs the same, and so short a run has no warm-up of the rate
+        lr=min(recipe.training.lr, 1e-6),  # so short a run has no warm-up of the rate; a small one costs the same
     )
     clock = BlockClock(device, warm_up, steps, _BLOCKS)
     with tempfile.TemporaryDirectory() as folder:
         pipeline = fit(replace(recipe, training=training), Path(folder) / "run", callbacks=[LoopClock(clock)])
     per_step, parameters = _summary(clock.ms), sum(p.numel() for p in pipeline.model.parameters())
-    found = dict.fromkeys(COLUMNS, _UNKNOWN) | {
+    values = dict.fromkeys(COLUMNS, _UNKNOWN) | {
         "parameters": Summary(parameters, 0.0),
         "train_ms": per_step,
-        "train_mib": Summary(max(clock.peaks), 0.0 if device.type == "cuda" else math.nan),  # the warm-up too
+        "train_mib": Summary(max(clock.peaks), 0.0 if device.type == "cuda" else math.nan),  # with the warm-up
         "train_hours": _scaled(per_step, recipe.training.steps / 3_600_000),
     }
-    return pipeline, found
+    return pipeline, values
 
 
 # ---- sampling -----------------------------------------------------------------------------------------------------
 
 
 class _Enough(Exception):
-    """Breaks off a sampling whose steps are timed."""
+    """Ends a sampling after the steps that are timed."""
 
 
 def _sampling_ms(
     pipeline: Pipeline, at_once: int, settings: CostSettings, corrector: Corrector | None = None
 ) -> tuple[Summary, int, int]:
-    """Milliseconds of a step, the objects that really were drawn at once, and how many steps were timed.
+    """Milliseconds of a step, the objects drawn at once, and the number of steps timed.
 
-    They are the first ones of the grid after a warm-up; all of them where steps differ, or where there are no more.
+    Timed are the first steps of the grid after a warm-up; all steps if their work differs, or if there are too few.
     """
     moves, timed = pipeline.num_moves(settings.draw_steps), settings.timed_draw_steps
     whole = _is_uneven(pipeline) or SETTLED_DRAWS + timed > moves
@@ -184,31 +190,34 @@ def _sampling_ms(
 def _first_steps(
     pipeline: Pipeline, at_once: int, num_steps: int, timed: int, corrector: Corrector | None
 ) -> tuple[BlockClock, int]:
-    """A clock over the steps after those that set up and capture CUDA graphs; a batch may become smaller for memory."""
+    """A clock over the first steps, and the size of the batch, which shrinks if memory does not suffice.
+
+    The clock starts after the steps that set up and capture CUDA graphs.
+    """
     last = min(SETTLED_DRAWS + timed, pipeline.num_moves(num_steps))
-    found: list[tuple[BlockClock, int]] = []
+    clocks: list[tuple[BlockClock, int]] = []  # one for each size that was tried
 
     def watch(step: Step) -> None:
         count(step)
         if step.index == 0:
-            found.append((BlockClock(pipeline.device, SETTLED_DRAWS, timed, _BLOCKS), len(step.x_s)))
-        found[-1][0](step.index + 1)
+            clocks.append((BlockClock(pipeline.device, SETTLED_DRAWS, timed, _BLOCKS), len(step.x_s)))
+        clocks[-1][0](step.index + 1)
         if step.index + 1 == last:
             raise _Enough
 
     with counted("sampling", last) as count, suppress(_Enough):
         pipeline.sample(at_once, num_steps, corrector=corrector, batch_size=at_once, callback=watch)
-    return found[-1]
+    return clocks[-1]
 
 
 def _is_uneven(pipeline: Pipeline) -> bool:
-    """Whether a step may cost more than another: networks without time are not called for what did not change."""
+    """Whether steps differ in their work: a network without time is called only for objects that changed."""
     denoise = pipeline.method.denoiser(pipeline.denoiser())
     return ignores_time(denoise) or pipeline.method.samplers[0] in _UNEVEN
 
 
 def _sampling_hours(ms: Summary, pipeline: Pipeline, settings: CostSettings, size: int) -> Summary:
-    """Of all objects in all steps, in batches of `size`."""
+    """Hours to draw all objects in all steps, in batches of `size`."""
     moves = pipeline.num_moves(settings.draw_steps)
     return _scaled(ms, moves * settings.objects / size / 3_600_000)
 
@@ -217,7 +226,7 @@ def _sampling_hours(ms: Summary, pipeline: Pipeline, settings: CostSettings, siz
 
 
 def _summary(values: Sequence[float]) -> Summary:
-    """The median, and the standard deviation between the blocks; 0 for a single one."""
+    """The median, and the standard deviation over the blocks; 0 for a single block."""
     return Summary(statistics.median(values), statistics.stdev(values) if len(values) > 1 else 0.0)
 
 
@@ -226,9 +235,9 @@ def _scaled(value: Summary, factor: float) -> Summary:
 
 
 def _free_memory(device: torch.device) -> None:
-    """Forget what was compiled, and give back what the last measurement held."""
+    """Free compiled code and the memory of the last measurement."""
     torch.compiler.reset()
     gc.collect()
     if device.type == "cuda":
-        torch._C._cuda_clearCublasWorkspaces()  # one for each stream so far; they would count as memory of the next
+        torch._C._cuda_clearCublasWorkspaces()  # they would count as memory of the next measurement
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""What is timed as a loss: forward and backward, from logits or from hidden states."""
+"""The contestants of a loss with its gradient, from logits or from hidden states."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,15 +27,20 @@ def loss_calls(
     other: Other | None = None,
     brief: bool = False,
 ) -> list[Call]:
-    """Ours in its variants, the eager code, optionally compiled, plain cross entropy, and another implementation.
+    """Our loss and its variants, the eager code, cross entropy, and, if given, another implementation.
 
-    `brief` leaves out the variants: ours, eager and cross entropy stay.
+    Args:
+        problem: the size and the diffusion.
+        sets: inputs, taken in turn.
+        compile_eager: also the eager code under `torch.compile`.
+        other: another implementation.
+        brief: without the variants of ours.
     """
     ours, eager, chunked = (partial(_ours, problem, problem.diffusion(i)) for i in ("auto", "eager", "chunked"))
     calls = [_call("usd3", ours, sets)]
     if not brief:
         calls.append(_in_place(problem, sets))
-        if problem.device.type == "cpu":  # on a GPU it is there for want of something better, and takes long
+        if problem.device.type == "cpu":  # on a GPU it is slow, and used only if nothing else is there
             calls.append(_call("usd3 chunked", chunked, sets))
     calls.append(_call("usd3 eager", eager, sets))
     if compile_eager:
@@ -47,7 +52,7 @@ def loss_calls(
 
 
 def projection_calls(problem: Problem, hidden_size: int) -> list[Call]:
-    """From hidden states (B, D, H) and an output projection (K, H), whose gradients are wanted."""
+    """The loss from hidden states (B, D, H) and an output projection (K, H), with the gradients of both."""
     inputs, diffusion, dtype = problem.inputs(), problem.diffusion(), DTYPES[problem.dtype]
     chance = torch.Generator(problem.device).manual_seed(0)
     B, D, K = problem.size
@@ -76,13 +81,13 @@ def projection_calls(problem: Problem, hidden_size: int) -> list[Call]:
 
 
 def cross_entropy(problem: Problem, sets: Sequence[Inputs]) -> Call:
-    """Plain cross entropy on the same logits, forward and backward: the yardstick."""
+    """Cross entropy on the same logits, forward and backward, to compare with."""
     K = problem.num_classes
     return _call(CROSS_ENTROPY, lambda i: F.cross_entropy(i.logits.reshape(-1, K), i.x_0.reshape(-1)), sets)
 
 
 def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """torch.compile for one problem, as training uses it."""
+    """The function under torch.compile for one problem, as training compiles it."""
     torch._dynamo.reset()
     return compile_function(function)
 
@@ -107,12 +112,12 @@ def _other(problem: Problem, loss: Callable[..., Tensor], inputs: Inputs) -> Ten
 
 
 def _in_place(problem: Problem, sets: Sequence[Inputs]) -> Call:
-    """The gradient overwrites the logits, so these are copies, restored before each sample."""
-    own = [inputs._replace(logits=inputs.logits.detach().clone().requires_grad_()) for inputs in sets]
+    """Our loss in place: the gradient overwrites copies of the logits, which are restored before each sample."""
+    copies = [inputs._replace(logits=inputs.logits.detach().clone().requires_grad_()) for inputs in sets]
 
     def restore() -> None:
-        for mine, inputs in zip(own, sets):
-            mine.logits.detach().copy_(inputs.logits.detach())
+        for copied, inputs in zip(copies, sets):
+            copied.logits.detach().copy_(inputs.logits.detach())
 
-    call = _call("usd3 in place", partial(_ours, problem, problem.diffusion(), inplace=True), own)
+    call = _call("usd3 in place", partial(_ours, problem, problem.diffusion(), inplace=True), copies)
     return Call(call.name, call.sets, reset=restore)

@@ -1,4 +1,4 @@
-"""Another implementation, in a Python file of the user's, to be timed beside ours."""
+"""Another implementation, in a Python file of the user, to time beside ours."""
 
 import importlib.util
 import sys
@@ -13,10 +13,10 @@ __all__ = ["Other", "load_other"]
 
 @dataclass(frozen=True)
 class Other:
-    """Its name, and either or both of its functions.
+    """Another implementation: its name in the tables, and one or both of its functions.
 
-    loss(logits, x_t, x_0, t, problem)  a scalar tensor with a gradient
-    step(logits, x_t, t, s, problem)    x_s, integers in the shape of x_t
+    loss(logits, x_t, x_0, t, problem)  returns a scalar tensor with a gradient
+    step(logits, x_t, t, s, problem)    returns x_s, integers in the shape of x_t
     """
 
     name: str
@@ -25,7 +25,7 @@ class Other:
 
 
 def load_other(path: Path | str) -> Other:
-    """Run the file and take its `loss` and `step`; `NAME`, if it has one, is what tables call it."""
+    """Run the file and take its `loss` and `step`; the tables call it `NAME` if the file defines that."""
     path = Path(path)
     if not path.is_file() or path.suffix != ".py":
         raise FileNotFoundError(f"other = {path}: expected a Python file, .py")
@@ -33,16 +33,16 @@ def load_other(path: Path | str) -> Other:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # as dataclasses and pickle want it
+    sys.modules[spec.name] = module  # dataclasses and pickle look it up there
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())
         raise ImportError(f"other = {path}: it fails when it is loaded, {type(error).__name__}: {reason}") from error
-    found = {name: getattr(module, name, None) for name in ("loss", "step")}
-    if not any(callable(function) for function in found.values()):
+    functions = {name: getattr(module, name, None) for name in ("loss", "step")}
+    if not any(callable(function) for function in functions.values()):
         raise ValueError(f"other = {path}: expected a function loss(logits, x_t, x_0, t, problem) or step(...) in it")
-    for name, function in found.items():
+    for name, function in functions.items():
         if function is not None and not callable(function):
             raise TypeError(f"{name} of other = {path} is a {type(function).__name__}: expected a function")
-    return Other(str(getattr(module, "NAME", path.stem)), **found)
+    return Other(str(getattr(module, "NAME", path.stem)), **functions)

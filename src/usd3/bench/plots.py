@@ -1,11 +1,11 @@
-"""Time and memory against K."""
+"""Plots of time and memory against K."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from usd3.bench.rows import Row
 from usd3.bench.scaling import FLOOR, series
-from usd3.bench.tables import Row
 from usd3.pictures._common import INK, SOFT_INK, new_figure, save, style
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ KINDS = {"loss": "loss and gradient", "step": "one sampling step"}
 
 
 def time_plot(rows: Sequence[Row], path: Path | str) -> None:
-    """Milliseconds against K, log-log: the loss, and the sampling step where it was measured."""
+    """Milliseconds against K, log-log: a panel for the loss, and one for the sampling step if it was measured."""
     kinds = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
     figure = new_figure(6 * len(kinds), 4.5)
     for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds):
@@ -37,7 +37,7 @@ def time_plot(rows: Sequence[Row], path: Path | str) -> None:
 
 
 def memory_plot(rows: Sequence[Row], path: Path | str) -> bool:
-    """Peak memory of the loss beyond its inputs: in multiples of the logits, and in MiB. False where none is known."""
+    """Peak memory of the loss beyond its inputs, in multiples of the logits and in MiB; False if it is unknown."""
     if not any(row.kind == "loss" and row.peak_bytes for row in rows):
         return False
     from matplotlib.ticker import LogLocator

@@ -1,4 +1,4 @@
-"""What is measured: a size, a diffusion, an objective, and random inputs for them."""
+"""A problem to measure: a size, a diffusion, an objective, and random inputs."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ __all__ = ["DTYPES", "NOISES", "TIMES", "Inputs", "Problem", "Size"]
 NOISES = ("uniform", "absorbing", "marginal")
 TIMES: dict[str, int | None] = {"continuous": None, "discrete": 1000}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-_FOOTPRINT = {"cuda": 256 << 20, "cpu": 64 << 20}  # inputs of this size in all are taken in turn: caches are smaller
+_FOOTPRINT = {"cuda": 256 << 20, "cpu": 64 << 20}  # bytes of all sets of inputs: more than a cache holds
 _MOST_SETS = 32
 
 
@@ -46,7 +46,7 @@ class Size(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """One set of random inputs; `s` is the time a sampling step goes to."""
+    """One set of random inputs; a sampling step goes from time `t` to `s`."""
 
     logits: Tensor
     x_t: Tensor
@@ -57,12 +57,15 @@ class Inputs(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """One row group of a table. An implementation of your own gets this object, too.
+    """A problem to measure. An implementation of your own gets this object, too.
 
-    noise        "uniform", "absorbing" (num_classes counts the mask, the last category) or "marginal"
-    time         "continuous", t and s in [0, 1], or "discrete", integers 0..num_steps
-    objective    "usd3", "usd3*", "vlb" or "ce"
-    dtype        "fp32" or "bf16": that of the logits
+    Args:
+        size: B objects of D elements with K categories.
+        noise: "uniform", "absorbing" (K counts the mask, the last category) or "marginal".
+        time: "continuous", t and s in [0, 1], or "discrete", integers 0..num_steps.
+        objective: "usd3", "usd3*", "vlb" or "ce".
+        dtype: "fp32" or "bf16", of the logits.
+        device: where the inputs are.
     """
 
     size: Size
@@ -85,7 +88,7 @@ class Problem:
 
     @property
     def num_steps(self) -> int | None:
-        """T of discrete time; None: continuous."""
+        """T of discrete time; None for continuous time."""
         return TIMES[self.time]
 
     @cached_property
@@ -94,7 +97,7 @@ class Problem:
         return Cosine()
 
     def alpha_bar(self, t: Tensor) -> Tensor:
-        """What survives until t, given in the units of `time`."""
+        """alpha_bar(t) of the schedule, with t in the units of `time`."""
         return self.schedule.alpha_bar(t.double() / (self.num_steps or 1))
 
     @cached_property
@@ -110,16 +113,16 @@ class Problem:
         return Uniform(self.size.K) if self.noise == "uniform" else Absorbing(self.size.K)
 
     def diffusion(self, impl: str = "auto") -> Diffusion:
-        """The diffusion, computed by this implementation."""
+        """The diffusion with this implementation."""
         return Diffusion(self._noise, self.schedule, num_steps=self.num_steps, validate=False, impl=impl)
 
     @property
     def logits_bytes(self) -> int:
-        """Size of the logits."""
+        """Bytes of the logits."""
         return math.prod(self.size) * DTYPES[self.dtype].itemsize
 
     def inputs(self, seed: int = 0) -> Inputs:
-        """Random inputs: x_t is really drawn from x_0."""
+        """Random inputs, in which x_t is drawn from q(x_t | x_0)."""
         B, D, K = self.size
         chance = torch.Generator(self.device).manual_seed(seed_of(seed, *self.size))
         diffusion = self.diffusion()
@@ -131,10 +134,10 @@ class Problem:
         return Inputs(logits.requires_grad_(), x_t, x_0, t, s)
 
     def sets(self) -> Sequence[Inputs]:
-        """Enough sets of inputs that no cache holds them all, as far as small problems allow."""
+        """So many sets of inputs that no cache holds them all, but at most 32."""
         count = math.ceil(_FOOTPRINT[self.device.type] / self.logits_bytes)
         return [self.inputs(seed) for seed in range(min(count, _MOST_SETS))]
 
     def resized(self, **sizes: int) -> "Problem":
-        """The same with another B, D or K."""
+        """The same problem with another B, D or K."""
         return replace(self, size=self.size._replace(**sizes))

@@ -1,4 +1,4 @@
-"""What is timed as one sampling step: x_s from logits and x_t."""
+"""The contestants of one sampling step: x_s from logits and x_t."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,9 +24,14 @@ def step_calls(
     other: Other | None = None,
     brief: bool = False,
 ) -> list[Call]:
-    """Ours, the eager code, all probabilities and their CDF compiled, another implementation.
+    """Our step, the eager code, cross entropy, and, if given, another implementation.
 
-    Cross entropy, forward and backward, is there to compare with; `brief` leaves it out.
+    Args:
+        problem: the size and the diffusion.
+        sets: inputs, taken in turn.
+        compile_eager: also all probabilities and their cumulative sum, under `torch.compile`.
+        other: another implementation.
+        brief: without cross entropy, which is measured forward and backward, to compare with.
     """
     eager = problem.diffusion("eager")
     calls = [_call("usd3", problem.diffusion().draw, sets), _call("usd3 eager", eager.draw, sets, capture=False)]
@@ -49,7 +54,7 @@ def _without_gradient(step: Step, inputs: Inputs) -> Tensor:
 
 
 def _by_probabilities(diffusion: Diffusion, logits: Tensor, x_t: Tensor, t: Tensor, s: Tensor) -> Tensor:
-    """The closed form of p(x_s | x_t), inverted: what one writes without kernels."""
+    """Draw x_s by the cumulative sum of all probabilities p(x_s | x_t), as one does without kernels."""
     cdf = diffusion.backward(logits, x_t, t, s).probs().float().cumsum(-1)
     u = torch.rand(x_t.shape, device=x_t.device)[..., None] * cdf[..., -1:]
     return (cdf <= u).sum(-1).clamp(max=cdf.shape[-1] - 1)

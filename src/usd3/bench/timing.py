@@ -16,16 +16,20 @@ from usd3._internal.checks import as_count, as_number
 
 __all__ = ["Budget", "Call", "Measured", "measure", "measure_all", "one_line"]
 
-_BATCH_MS = {"cuda": 2.0, "cpu": 5.0}  # short calls are timed several at once, for about so long
+_BATCH_MS = {"cuda": 2.0, "cpu": 5.0}  # a sample of a short call is several calls, of about this time together
 _MOST_CALLS = 200
 _LEAST_SAMPLES = 3
 
 
 @dataclass(frozen=True)
 class Call:
-    """Something to time: the same work on one or more sets of inputs, taken in turn so that no cache keeps them.
+    """Something to time.
 
-    `reset` restores the inputs where a call destroys them; it is not timed. `capture`: whether to try a CUDA graph.
+    Args:
+        name: what the tables call it.
+        sets: the same work on one or more sets of inputs. They are taken in turn, so that no cache keeps them.
+        reset: restores inputs that a call destroys; it is not timed.
+        capture: also time it as a CUDA graph.
     """
 
     name: str
@@ -36,10 +40,16 @@ class Call:
 
 @dataclass(frozen=True)
 class Measured:
-    """Milliseconds of one call: median, 20 % and 80 % quantiles; and what it needs at its peak.
+    """Time and memory of one call.
 
-    `value` is the number the call returned, alone or first of several, if it returned one. `note` says why the call
-    or its CUDA graph failed.
+    Args:
+        ms_median: milliseconds, the median of all samples.
+        ms_low: their 20 % quantile.
+        ms_high: their 80 % quantile.
+        graph_ms: milliseconds as a CUDA graph.
+        peak_bytes_beyond_inputs: peak memory.
+        value: the number that the call returned, alone or as the first of several.
+        note: why the call or its CUDA graph failed.
     """
 
     ms_median: float | None = None
@@ -53,7 +63,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Budget:
-    """How often to measure: `repeats` samples of each call, fewer where they take longer than `seconds`."""
+    """How often to measure: `repeats` samples of each call, fewer if they take longer than `seconds`."""
 
     repeats: int = 30
     seconds: float = 2.0
@@ -74,26 +84,25 @@ def measure_all(
     budget: Budget | None = None,
     tick: Callable[[str], None] = lambda name: None,
 ) -> list[Measured]:
-    """Measure calls beside each other, so that noise hits all alike.
+    """Measure calls side by side, so that noise affects all alike.
 
-    After warm-up and memory a sample of each is taken, in random order, again and again. A call that fails, for want
-    of memory or otherwise, gets a note and no numbers. `tick` is told the name of each call after its warm-up and
-    when it is done.
+    After the warm-up, samples of all calls are taken in random order. A call that fails, for example because memory is
+    short, gets a note and no numbers. `tick` is called with the name of each call, after its warm-up and at its end.
     """
     device, budget = torch.device(device), budget or Budget()
     timers = []
     for call in calls:
         timers.append(_Timer(call, device, budget))
         tick(call.name)
-    shuffle = random.Random(0).sample  # a call may be slow or fast because of the one before it
+    shuffle = random.Random(0).sample  # the call before it can make a call faster or slower
     for i in range(budget.repeats):
         for timer in shuffle(timers, len(timers)):
             timer.sample(needed=i < _LEAST_SAMPLES)
-    found = []
+    results = []
     for timer in timers:
-        found.append(timer.result())
+        results.append(timer.result())
         tick(timer.call.name)
-    return found
+    return results
 
 
 class _Timer:
@@ -108,22 +117,22 @@ class _Timer:
         self._guarded(self._warm_up)
 
     def sample(self, needed: bool) -> None:
-        """Take one more, if there is time."""
+        """Take one more sample if it is needed or if there is time."""
         if not self.note and (needed or self.left > 0):
             self._guarded(self._sample)
 
     def result(self) -> Measured:
-        """Median and quantiles; the CUDA graph comes last, as one that fails may leave traces."""
+        """Median and quantiles. The CUDA graph is timed last: a capture that fails can affect later calls."""
         if self.note or not self.samples:
             return Measured(note=self.note)
         low, high = (_quantile(self.samples, part) for part in (0.2, 0.8))
-        found = Measured(statistics.median(self.samples), low, high, None, self.peak, self.value)
+        measured = Measured(statistics.median(self.samples), low, high, None, self.peak, self.value)
         if self.device.type == "cuda" and self.call.capture:
             try:
-                return replace(found, graph_ms=_graph_ms(self.call))
+                return replace(measured, graph_ms=_graph_ms(self.call))
             except Exception as error:
-                return replace(found, note=f"no graph: {one_line(error)}")
-        return found
+                return replace(measured, note=f"no graph: {one_line(error)}")
+        return measured
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -156,7 +165,7 @@ class _Timer:
 
 
 def _cuda_ms(calls: Sequence[Callable[[], Any]]) -> float:
-    """Time of the calls one after the other on an idle GPU, launches included."""
+    """Milliseconds of the calls one after the other on an idle GPU, launches included."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     start.record()
@@ -175,7 +184,7 @@ def _cpu_ms(calls: Sequence[Callable[[], Any]]) -> float:
 
 
 def _peak(call: Callable[[], Any]) -> int:
-    """The most bytes allocated during a call beyond those before it."""
+    """The most bytes allocated during a call beyond those allocated before it."""
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -187,7 +196,7 @@ def _peak(call: Callable[[], Any]) -> int:
 
 
 def _graph_ms(call: Call) -> float:
-    """GPU time of a call without launches: one call on every set captured in a CUDA graph, and replayed."""
+    """Milliseconds of a call on the GPU without launches: one CUDA graph replays a call on every set."""
     stream = torch.cuda.current_stream()
     try:
         if call.reset is not None:
@@ -201,7 +210,7 @@ def _graph_ms(call: Call) -> float:
         del graph
         return statistics.median(times) / len(call.sets)
     finally:
-        torch.cuda.set_stream(stream)  # a capture that fails leaves its own
+        torch.cuda.set_stream(stream)  # a capture that fails leaves its own stream
         gc.collect()
         torch.cuda.empty_cache()
 
@@ -217,7 +226,7 @@ def _quantile(values: Sequence[float], part: float) -> float:
 
 
 def one_line(error: Exception) -> str:
-    """Why something failed, for a table."""
+    """An error in one line, for a table."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return "out of memory"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]

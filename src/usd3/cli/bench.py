@@ -11,12 +11,13 @@ import torch
 from usd3._internal.checks import as_count, require
 from usd3._internal.fields import require_fields
 from usd3._internal.files import is_free
+from usd3.bench.machine import device_to_measure
 from usd3.bench.other import load_other
 from usd3.bench.plots import memory_plot, time_plot
 from usd3.bench.problem import DTYPES, NOISES, TIMES, Problem, Size
+from usd3.bench.rows import Bench
 from usd3.bench.runs import Job, run, run_scaling, show, show_machine
 from usd3.bench.scaling import growing
-from usd3.bench.tables import Bench
 from usd3.bench.timing import Budget
 from usd3.core.objectives import NAMED
 
@@ -30,8 +31,8 @@ SIZES = {
     "sampling": {"cuda": "64,256,129 32,256,8192 8,512,50257", "cpu": "16,256,129 4,256,512 1,256,4096"},
     "scaling": {"cuda": "16,256,512", "cpu": "4,64,128"},
 }
-MOST = {"cuda": 1 << 30, "cpu": 1 << 22}
-LARGE = 8192  # from this K on, the loss is also measured from hidden states
+MOST = {"cuda": 1 << 30, "cpu": 1 << 22}  # elements of the logits
+LARGE = 8192  # for K from here on, the loss is also measured from hidden states
 
 
 @dataclass
@@ -81,8 +82,8 @@ class BenchOptions:
 
 
 def bench(options: BenchOptions) -> None:
-    """Measure, print, and write the tables."""
-    device = _device(options.device)
+    """Measure, print and write the tables."""
+    device = device_to_measure(options.device)
     chosen = ("loss", "sampling", "scaling") if options.table == "all" else (options.table,)
     problems = {name: _problems(options, name, device) for name in chosen}
     most = MOST[device.type] if options.most is None else as_count(options.most, "most", 2)
@@ -112,16 +113,8 @@ def bench(options: BenchOptions) -> None:
         print(f"tables in {out}")
 
 
-def _device(name: str | None) -> torch.device:
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    require(name in ("cpu", "cuda"), "device", name, '"cpu" or "cuda"')
-    require(name == "cpu" or torch.cuda.is_available(), "device", name, '"cpu", as there is no GPU')
-    return torch.device(name)
-
-
 def _problems(options: BenchOptions, table: str, device: torch.device) -> list[Problem]:
-    """Every size in every combination."""
+    """Every size with every combination of noise, time, objective and precision."""
     text = SIZES[table][device.type] if options.sizes is None else options.sizes
     sizes = [Size.parse(part) for part in text.split()]
     require(bool(sizes), "sizes", text, 'one or more "B,D,K"')

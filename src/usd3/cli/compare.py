@@ -20,21 +20,12 @@ from usd3._internal.progress import say
 from usd3.cli.entries import Entry, about_method, plain, read_entry, require_names, require_same_recipe
 from usd3.cli.entries import method_words as _methods
 from usd3.cli.jobs import Job, run_jobs
-from usd3.evaluation.comparison import (
-    Row,
-    combined,
-    csv_table,
-    heading,
-    latex_table,
-    read_references,
-    read_row,
-    require_comparable,
-    text_table,
-)
+from usd3.evaluation.comparison import Row, combined, heading, read_references, read_row, require_comparable
 from usd3.evaluation.evaluate import Evaluation, HeldOut, evaluate_baselines, shared_prefixes
 from usd3.evaluation.free import references_alone, require_free_settings
 from usd3.evaluation.plots import metrics_plot, training_plot
 from usd3.evaluation.settings import EvaluationSettings
+from usd3.evaluation.tables import csv_table, latex_table, text_table
 from usd3.kinds.base import Kind
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.numpy_files import read_arrays

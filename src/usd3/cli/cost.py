@@ -1,4 +1,4 @@
-"""usd3 cost: what training and sampling cost on this machine, for several methods."""
+"""usd3 cost: what training and sampling of several methods cost on this machine."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from usd3._internal.checks import as_count, require
 from usd3._internal.files import known_folder, new_folder, write_whole
 from usd3.bench.cost import CostSettings, measure_cost, random_tokens, require_measurable
 from usd3.bench.cost_tables import cost_csv, cost_latex, cost_text
-from usd3.bench.machine import machine
+from usd3.bench.machine import device_to_measure, machine
 from usd3.bench.timing import one_line
 from usd3.cli.entries import Entry, about_method, method_words, plain, read_entry, require_names, require_same_recipe
 from usd3.training.options import Recipe
@@ -29,9 +29,9 @@ _RESULTS = "cost.json"
 class CostOptions(CostSettings, Recipe):
     """Measure what training and sampling cost for several methods, in one process, and write one table.
 
-    The words are recipes for all methods, and the options of `usd3 train` hold for all of them too and come last. A few
-    steps are timed, of training in a real run; hours are extrapolated from them. The same command with the same --out
-    goes on where it stopped.
+    The words are recipes for all methods; the options of `usd3 train` hold for all methods too, and come last. A few
+    steps of training, in a real run, and of sampling are timed, and hours are extrapolated from them. The same command
+    with the same --out goes on where it stopped.
 
     Args:
         methods: words, each recipes joined by +, as in "usd3+discrete"; with a name before a colon, if wanted:
@@ -53,21 +53,27 @@ class CostOptions(CostSettings, Recipe):
 
 
 def cost(options: CostOptions, base: Sequence[str], read: Callable[[Sequence[str]], CostOptions]) -> None:
-    """Measure each method, keep its results at once, and print the table; `read` makes options of names of recipes."""
+    """Measure each method, write its results at once, and print the table.
+
+    Args:
+        options: of the command line.
+        base: the recipes for all methods.
+        read: reads the options from the names of recipes.
+    """
     settings = CostSettings(**{part.name: getattr(options, part.name) for part in fields(CostSettings)})
-    tokens, device = _tokens(options), _device(options.device)
+    tokens, device = _tokens(options), device_to_measure(options.device)
     out = known_folder(options.out, _RESULTS, "an earlier `usd3 cost`")
     recipes = _recipes(options.methods, base, read)
     shape, num_classes = (None, None) if tokens is None else tokens
-    asked = {"shape": shape, "num_classes": num_classes} | asdict(settings)
-    about = {"settings": asked, "machine": machine(device)}
-    found = about | _kept(out, about, recipes)
+    tokens_and_settings = {"shape": shape, "num_classes": num_classes} | asdict(settings)
+    about = {"settings": tokens_and_settings, "machine": machine(device)}
+    results = about | _kept(out, about, recipes)
     with tempfile.TemporaryDirectory() as scratch:
         data = None if tokens is None else random_tokens(Path(scratch), *tokens)
         todo = {
             entry.label: (entry, recipe if data is None else replace(recipe, data=data))
             for entry, recipe in recipes
-            if entry.label not in found["rows"]
+            if entry.label not in results["rows"]
         }
         for entry, recipe in todo.values():
             with about_method(entry.label):
@@ -77,49 +83,45 @@ def cost(options: CostOptions, base: Sequence[str], read: Callable[[Sequence[str
         try:
             for number, (entry, recipe) in enumerate(todo.values(), start=1):
                 print(f"measuring {entry.label} ({number}/{len(todo)})", file=sys.stderr, flush=True)
-                _measure(entry, recipe, settings, device, found)
-                write_whole(out / _RESULTS, json.dumps(found, indent=2, allow_nan=False) + "\n")
+                _measure(entry, recipe, settings, device, results)
+                write_whole(out / _RESULTS, json.dumps(results, indent=2, allow_nan=False) + "\n")
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"(the same command with --out {out} goes on)") from None
-    _write(found, [entry.label for entry, _ in recipes], out)
+    _write(results, [entry.label for entry, _ in recipes], out)
 
 
-def _measure(entry: Entry, recipe: Recipe, settings: CostSettings, device: torch.device, found: dict[str, Any]) -> None:
-    """Add the costs of a method to what was found, or why there are none."""
+def _measure(
+    entry: Entry, recipe: Recipe, settings: CostSettings, device: torch.device, results: dict[str, Any]
+) -> None:
+    """Add the costs of a method to the results, or the reason why it failed."""
     try:
         measured = measure_cost(recipe, settings, device).as_dict()
     except Exception as error:  # the others go on
-        found["failed"][entry.label] = one_line(error)
+        results["failed"][entry.label] = one_line(error)
         print(f"measuring {entry.label} failed: {one_line(error)}", file=sys.stderr)
         if os.environ.get("USD3_DEBUG"):
             raise
         return
     assert entry.recipe is not None
-    found["rows"][entry.label] = measured.pop("values")
-    found["recipes"][entry.label] = entry.source
-    found["details"][entry.label] = measured | {"recipe": plain(entry.recipe)}
+    results["rows"][entry.label] = measured.pop("values")
+    results["recipes"][entry.label] = entry.source
+    results["details"][entry.label] = measured | {"recipe": plain(entry.recipe)}
 
 
-# ---- what is asked for --------------------------------------------------------------------------------------------
+# ---- options ------------------------------------------------------------------------------------------------------
 
 
 def _tokens(options: CostOptions) -> tuple[list[int], int] | None:
-    """Shape and number of categories of random tokens."""
+    """Shape and number of categories of random tokens; None: the data of the recipes."""
     if options.shape is None:
         require(options.num_classes is None, "num_classes", options.num_classes, "null without --shape")
         return None
     sizes = options.shape.split(",")
-    fits = all(size.strip().isdecimal() and int(size) > 0 for size in sizes)
-    require(fits, "shape", options.shape, 'numbers with commas between them, as in "8,8"')
+    valid = all(size.strip().isdecimal() and int(size) > 0 for size in sizes)
+    require(valid, "shape", options.shape, 'numbers with commas between them, as in "8,8"')
     if options.num_classes is None:
         raise ValueError("num_classes is missing: expected the number of categories, with --shape")
     return [int(size) for size in sizes], as_count(options.num_classes, "num_classes", 2)
-
-
-def _device(name: str | None) -> torch.device:
-    known, there = name in (None, "cpu", "cuda"), torch.cuda.is_available()
-    require(known and (name != "cuda" or there), "device", name, "cpu or cuda" if there else "cpu, as there is no GPU")
-    return torch.device(name or ("cuda" if there else "cpu"))
 
 
 def _recipes(
@@ -134,7 +136,7 @@ def _recipes(
 
 
 def _kept(out: Path | None, about: dict[str, Any], recipes: Sequence[tuple[Entry, Recipe]]) -> dict[str, Any]:
-    """What was measured before; refuses what was measured in another way, as it does not belong into one table."""
+    """The results of an earlier command; refuses those with other settings, recipes or another machine."""
     new: dict[str, Any] = {"rows": {}, "recipes": {}, "details": {}, "failed": {}}
     if out is None or not (file := out / _RESULTS).is_file():
         return new
@@ -143,9 +145,9 @@ def _kept(out: Path | None, about: dict[str, Any], recipes: Sequence[tuple[Entry
         kept = {name: before[name] for name in new} | {"failed": {}}
         for part, values in about.items():
             for name, value in values.items():
-                what = name if part == "settings" else f"{part}.{name}"
-                was = before[part].get(name)
-                require(value == was, what, value, f"{was}, as in {file}; or another --out")
+                option = name if part == "settings" else f"{part}.{name}"
+                earlier = before[part].get(name)
+                require(value == earlier, option, value, f"{earlier}, as in {file}; or another --out")
         for entry, recipe in recipes:
             if entry.label in kept["rows"]:
                 require_same_recipe(entry.label, recipe, kept["details"][entry.label]["recipe"], file)
@@ -157,16 +159,17 @@ def _kept(out: Path | None, about: dict[str, Any], recipes: Sequence[tuple[Entry
 # ---- results ------------------------------------------------------------------------------------------------------
 
 
-def _write(found: dict[str, Any], asked: Sequence[str], out: Path) -> None:
-    """The tables: what was asked for in its order, and below it what was measured earlier."""
-    order = [label for label in asked if label in found["rows"]]
-    order += [label for label in found["rows"] if label not in order]
-    found = found | {part: {label: found[part][label] for label in order} for part in ("rows", "recipes", "details")}
-    write_whole(out / _RESULTS, json.dumps(found, indent=2, allow_nan=False) + "\n")
+def _write(results: dict[str, Any], asked: Sequence[str], out: Path) -> None:
+    """Write and print the tables: the methods asked for in their order, then those measured earlier."""
+    order = [label for label in asked if label in results["rows"]]
+    order += [label for label in results["rows"] if label not in order]
+    ordered = {part: {label: results[part][label] for label in order} for part in ("rows", "recipes", "details")}
+    results = results | ordered
+    write_whole(out / _RESULTS, json.dumps(results, indent=2, allow_nan=False) + "\n")
     if order:
-        write_whole(out / "cost.csv", cost_csv(found))
-        write_whole(out / "cost.tex", cost_latex(found))
-        print(f"{cost_text(found)}\ncost.json, cost.csv, cost.tex in {out}")
-    if found["failed"]:
-        reasons = "; ".join(f"{label}: {reason}" for label, reason in found["failed"].items())
-        raise ChildProcessError(f"{len(found['failed'])} of the methods failed: {reasons}")
+        write_whole(out / "cost.csv", cost_csv(results))
+        write_whole(out / "cost.tex", cost_latex(results))
+        print(f"{cost_text(results)}\ncost.json, cost.csv, cost.tex in {out}")
+    if results["failed"]:
+        reasons = "; ".join(f"{label}: {reason}" for label, reason in results["failed"].items())
+        raise ChildProcessError(f"{len(results['failed'])} of the methods failed: {reasons}")

@@ -1,4 +1,4 @@
-"""The methods that a command takes side by side: what the words of its option `methods` mean."""
+"""The methods that a command compares: the meaning of the words in its option `methods`."""
 
 import os
 import re
@@ -23,10 +23,15 @@ __all__ = ["Entry", "about_method", "method_words", "plain", "read_entry", "requ
 
 @dataclass(frozen=True)
 class Entry:
-    """One method: a recipe to train, or the folder of a trained model.
+    """One method: a recipe to train, or a trained model.
 
-    `data_path` is where the data are, for a model that does not know it. `repeats` is the label of the method of which
-    this is another training.
+    Args:
+        label: its name in the tables.
+        source: the recipes or the folder, as the user typed them.
+        recipe: what to train; None for a trained model.
+        trained: the folder of a trained model.
+        data_path: where the data are, for a trained model that does not know it.
+        repeats: the label of the method of which this is a further training.
     """
 
     label: str
@@ -38,23 +43,23 @@ class Entry:
 
     @property
     def method(self) -> str:
-        """The label that all trainings of a method share."""
+        """The label of the method, which all its trainings share."""
         return self.label if self.repeats is None else self.repeats
 
     def folder(self, out: Path) -> Path:
-        """Where its model is."""
+        """The folder of its model; `out` is that of the results."""
         return out / self.label if self.trained is None else self.trained
 
 
 def method_words(words: str | None) -> list[str]:
-    """The words; all methods that have a recipe of their name."""
+    """The words of the option; None: all methods that have a recipe of their name."""
     chosen = [name for name in METHODS if name in list_recipes()] if words is None else shlex.split(words)
     require(bool(chosen), "methods", words, "recipes joined by +, or folders of trained models")
     return chosen
 
 
 def read_entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], Recipe]) -> Entry:
-    """What a word means; `read` makes options of the names of recipes, those of `base` first."""
+    """The method that a word means; `read` reads the options from recipes, of which those in `base` come first."""
     name, colon, source = word.partition(":")
     name, source = (name, source) if colon and not Path(word).exists() else ("", word)
     trained = Path(os.path.abspath(source if source in list_recipes() else find_model(source)))
@@ -74,17 +79,17 @@ def read_entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], R
 
 
 def require_names(entries: Sequence[Entry]) -> None:
-    """Refuse labels that are no names of files, or that two entries share."""
+    """Refuse labels that are no file names, or that two methods share."""
     labels = [entry.label for entry in entries]
     for label in labels:
-        fits = re.fullmatch(r"\w[\w+*-]*", label) is not None
-        require(fits, "methods", label, "a name that begins with a letter or digit, with + * - _ besides")
+        valid = re.fullmatch(r"\w[\w+*-]*", label) is not None
+        require(valid, "methods", label, "a name that begins with a letter or digit, with + * - _ besides")
         require(labels.count(label) == 1, "methods", label, "names that differ, as in a:usd3 b:usd3")
 
 
 @contextmanager
 def about_method(label: str) -> Iterator[None]:
-    """Say of which method an error speaks."""
+    """Inside, the message of a ValueError begins with the label of the method."""
     try:
         yield
     except ValueError as error:
@@ -92,15 +97,15 @@ def about_method(label: str) -> Iterator[None]:
 
 
 def plain(recipe: Recipe) -> Any:
-    """As a recipe is read from its file."""
+    """A recipe as plain data, as a file of it is read."""
     return yaml.safe_load(yaml.safe_dump(asdict(recipe), sort_keys=False))
 
 
 def require_same_recipe(label: str, recipe: Recipe, before: Mapping[str, Any], file: Path) -> None:
-    """Refuse a recipe that differs from the one that a file had before."""
+    """Refuse a recipe that differs from the earlier one in a file."""
     now, default = plain(recipe), plain(Recipe())
     require(now.pop("seed") == before["seed"], f"seed of {label}", recipe.seed, f"that of {file}")
     for part, values in now.items():
         for name, value in values.items():
-            kept = before.get(part, {}).get(name, default[part][name])
-            require(value == kept, f"{part}.{name} of {label}", value, f"{kept}, as in {file}; or another --out")
+            earlier = before.get(part, {}).get(name, default[part][name])
+            require(value == earlier, f"{part}.{name} of {label}", value, f"{earlier}, as in {file}; or another --out")

@@ -1,4 +1,4 @@
-"""Commands of our own in processes of their own, some side by side."""
+"""Commands of usd3 in processes of their own, several at a time."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +23,12 @@ __all__ = ["Job", "call", "run_jobs"]
 
 _SECONDS_BETWEEN_LINES = 30.0
 _ENDING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-_TAIL = 4096  # bytes of a log in which its last lines are
+_TAIL = 4096  # bytes at the end of a log that are searched
 
 
 @dataclass(frozen=True)
 class Job:
-    """A command `usd3 ...`; what it prints is added to a file."""
+    """A command `usd3 ...`; its output is added to the log."""
 
     label: str
     arguments: Sequence[str]
@@ -36,28 +36,29 @@ class Job:
 
 
 def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
-    """Run all, `at_once` side by side. By label, why those that failed did; the others go on.
+    """Run all jobs, `at_once` at a time; the reason of each failure, by the label of its job.
 
-    While nothing begins or ends, a line now and then says how long those that run will take, by their own logs. An
-    interruption is passed on to the jobs that run, once, and waited for: a training then saves its step.
+    If a job fails, the others go on. While no job begins or ends, a line now and then says how long the running ones
+    will take, from their logs. An interruption is passed on once to the running jobs, and they are waited for: a
+    training then saves a checkpoint.
     """
-    waiting, failed, told = list(jobs), dict[str, str](), time.monotonic()
-    running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}  # by their place, 0..at_once - 1
+    waiting, failed, last_line = list(jobs), dict[str, str](), time.monotonic()
+    running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}  # by slot, 0..at_once - 1
     with _terminated_as_interrupted():
         try:
             while waiting or running:
-                started = [place for place in range(at_once) if place not in running][: len(waiting)]
-                for place in started:
+                started = [slot for slot in range(at_once) if slot not in running][: len(waiting)]
+                for slot in started:
                     job = waiting.pop(0)
-                    running[place] = job, _start(job, place, at_once)
-                ended = [place for place, (_, process) in running.items() if process.poll() is not None]
+                    running[slot] = job, _start(job, slot, at_once)
+                ended = [slot for slot, (_, process) in running.items() if process.poll() is not None]
                 for job, process in map(running.pop, ended):
                     if process.returncode:
                         failed[job.label] = f"{_reason(process.returncode, job.log)} ({job.log})"
                         say(f"{title} {job.label} failed: {failed[job.label]}")
-                late = bool(running) and time.monotonic() - told > _SECONDS_BETWEEN_LINES
+                late = bool(running) and time.monotonic() - last_line > _SECONDS_BETWEEN_LINES
                 if started or ended or late:
-                    told = time.monotonic()
+                    last_line = time.monotonic()
                     names = [job.label + (_time_left(job.log) if late else "") for job, _ in running.values()]
                     done = len(jobs) - len(waiting) - len(running)
                     say(f"{title} {done}/{len(jobs)}  {', '.join(names)}".rstrip())
@@ -69,9 +70,9 @@ def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
 
 
 def call(words: Sequence[str]) -> int:
-    """Run a program to its end, and say with which status.
+    """Run a program to its end; its exit status.
 
-    An interruption is passed on and waited for, as `run_jobs` does it.
+    An interruption is passed on to it, and it is waited for, as in `run_jobs`.
     """
     with _terminated_as_interrupted():
         process = subprocess.Popen(words, start_new_session=True, env=child_environment())
@@ -82,8 +83,8 @@ def call(words: Sequence[str]) -> int:
             raise
 
 
-def _start(job: Job, place: int, at_once: int) -> "subprocess.Popen[bytes]":
-    """In a session of its own, so that Ctrl-C reaches it through us alone."""
+def _start(job: Job, slot: int, at_once: int) -> "subprocess.Popen[bytes]":
+    """Start a job in a session of its own, so that Ctrl-C reaches it only through this process."""
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with open(job.log, "ab") as log:
         log.write(f"$ usd3 {shlex.join(job.arguments)}\n".encode())
@@ -93,26 +94,29 @@ def _start(job: Job, place: int, at_once: int) -> "subprocess.Popen[bytes]":
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=_share(place, at_once),
+            env=_share(slot, at_once),
             start_new_session=True,
         )
 
 
-def _share(place: int, at_once: int) -> dict[str, str]:
-    """The environment of a job: threads are shared out among the jobs, and so are GPUs, if there are several.
+def _share(slot: int, at_once: int) -> dict[str, str]:
+    """The environment of a job. The jobs share the threads and, if there are several, the GPUs.
 
-    Its log shows where an error arose.
+    USD3_DEBUG makes the log show where an error arose.
     """
-    own = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // at_once)), "USD3_DEBUG": "1"} | child_environment()
+    environment = {
+        "OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // at_once)),
+        "USD3_DEBUG": "1",
+    } | child_environment()
     gpus = torch.cuda.device_count()
     if at_once > 1 and gpus > 1:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
-        own["CUDA_VISIBLE_DEVICES"] = visible[place % len(visible)]
-    return own
+        environment["CUDA_VISIBLE_DEVICES"] = visible[slot % len(visible)]
+    return environment
 
 
-def _end(processes: Iterable["subprocess.Popen[bytes]"]) -> None:
-    processes = list(processes)
+def _end(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
+    """Terminate the processes and wait for them."""
     for process in processes:
         process.terminate()
     for process in processes:
@@ -121,16 +125,16 @@ def _end(processes: Iterable["subprocess.Popen[bytes]"]) -> None:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Inside, SIGTERM and a terminal that closes raise KeyboardInterrupt, so that the jobs are ended too."""
+    """Inside, SIGTERM and a closing terminal raise KeyboardInterrupt, so that the jobs end too."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    signals = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]  # as nohup has it
+    signals = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
 
     def interrupt(number: int, frame: Any) -> None:
         for other in signals:
-            signal.signal(other, signal.SIG_IGN)  # the jobs are being ended
+            signal.signal(other, signal.SIG_IGN)  # the jobs are ending already
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in signals}
@@ -142,7 +146,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 def _reason(status: int, log: Path) -> str:
-    """Why a job failed: the signal that killed it, or what it said last."""
+    """Why a job failed: the signal that killed it, or the last line of its log."""
     return f"killed by {signal.Signals(-status).name}" if status < 0 else _last_line(log)
 
 
@@ -152,9 +156,9 @@ def _last_line(log: Path) -> str:
 
 
 def _time_left(log: Path) -> str:
-    """What its progress says last, as in " (1:23 left)"; lines of older jobs in the same log do not count."""
+    """The time left by the last progress of this job in the log, as in " (1:23 left)"; empty if it is unknown."""
     with open(log, "rb") as file:
         file.seek(max(0, os.path.getsize(log) - _TAIL))
-        said = file.read().decode(errors="replace").rpartition("\n$ usd3 ")[2]
-    found = re.findall(r", (\d+:\d\d) left$", said, re.MULTILINE)
-    return f" ({found[-1]} left)" if found else ""
+        tail = file.read().decode(errors="replace").rpartition("\n$ usd3 ")[2]  # without earlier jobs
+    times = re.findall(r", (\d+:\d\d) left$", tail, re.MULTILINE)
+    return f" ({times[-1]} left)" if times else ""

@@ -12,7 +12,8 @@ from usd3._internal.files import known_folder, new_folder, write_whole
 from usd3._internal.processes import is_main
 from usd3.cli.evaluate import EvaluateOptions, Subject, as_json
 from usd3.cli.sample import CorrectorOptions
-from usd3.evaluation.comparison import csv_table, heading, latex_table, read_references, read_row, text_table
+from usd3.evaluation.comparison import heading, read_references, read_row
+from usd3.evaluation.tables import csv_table, latex_table, text_table
 from usd3.pipeline.packaged import results_folder
 from usd3.pipeline.pipeline import Pipeline
 
@@ -23,12 +24,12 @@ _PAPER = ["0", *(f"{moves},{last}" for last in (10, 20) for moves in ("2,0.001",
 
 
 def correctors(words: str) -> list[CorrectorOptions]:
-    """What the words of --sweep mean, in their order."""
-    found = [_corrector(word) for word in (_PAPER if words.strip() == "paper" else words.split())]
-    require(len(found) > 0, "sweep", words, 'words NUM_STEPS,STEP_SIZE,LAST with spaces between them, 0 or "paper"')
-    twice = next((label(own) for own in found if found.count(own) > 1), None)
+    """The correctors that the words of --sweep name, in their order."""
+    chosen = [_corrector(word) for word in (_PAPER if words.strip() == "paper" else words.split())]
+    require(len(chosen) > 0, "sweep", words, 'words NUM_STEPS,STEP_SIZE,LAST with spaces between them, 0 or "paper"')
+    twice = next((label(corrector) for corrector in chosen if chosen.count(corrector) > 1), None)
     require(twice is None, "sweep", twice, "correctors that differ")
-    return found
+    return chosen
 
 
 def _corrector(word: str) -> CorrectorOptions:
@@ -36,19 +37,19 @@ def _corrector(word: str) -> CorrectorOptions:
         return CorrectorOptions(0, last=None)
     try:
         moves, size, last = word.split(",")
-        made = CorrectorOptions(
+        corrector = CorrectorOptions(
             int(moves), "auto" if size == "auto" else float(size), None if last == "all" else int(last)
         )
-        made.build()
-        require(made.num_steps > 0, "num_steps", made.num_steps, "a number > 0, or the word 0 alone")
+        corrector.build()
+        require(corrector.num_steps > 0, "num_steps", corrector.num_steps, "a number > 0, or the word 0 alone")
     except ValueError as error:
         expected = "NUM_STEPS,STEP_SIZE,LAST, as in 2,0.001,10 (STEP_SIZE may be auto, LAST all), or 0"
         raise ValueError(f"sweep = {word}: expected {expected} ({error})") from None
-    return made
+    return corrector
 
 
 def label(corrector: CorrectorOptions) -> str:
-    """What the tables call a corrector."""
+    """The name of a corrector in the tables."""
     if not corrector.num_steps:
         return "no corrector"
     last = "all steps" if corrector.last is None else f"last {corrector.last}"
@@ -58,7 +59,7 @@ def label(corrector: CorrectorOptions) -> str:
 def sweep(options: EvaluateOptions) -> None:
     """Measure the model with each corrector, all with the same seed, and write one table.
 
-    What was measured before into the same folder is not measured again.
+    Correctors that an earlier command measured in the same folder are not measured again.
     """
     chosen = correctors(str(options.sweep))
     for name, value in (("samples", options.samples), ("save_samples", options.save_samples)):
@@ -68,7 +69,7 @@ def sweep(options: EvaluateOptions) -> None:
     pipeline = Pipeline.from_pretrained(
         options.model, trust_code=options.trust_code, device=options.device, compile=options.compile
     )
-    possible = pipeline.method.corrects or not any(own.num_steps for own in chosen)
+    possible = pipeline.method.corrects or not any(corrector.num_steps for corrector in chosen)
     kind = type(pipeline.method).__name__
     require(possible, "sweep", options.sweep, f"0 for {kind}, which has no place for a corrector")
     subject = Subject.of(options, pipeline)
@@ -76,28 +77,29 @@ def sweep(options: EvaluateOptions) -> None:
     folder = new_folder(results_folder(options.model), "sweep") if folder is None and is_main() else folder
     if is_main():
         print(f"results go to {folder}; with --out {folder} the same command goes on", file=sys.stderr)
-    for number, own in enumerate(chosen, start=1):
-        if not any(found["corrector"] == asdict(own) for found in results):
-            results.append(_measured(subject, own, results, f"sampling {number}/{len(chosen)} ({label(own)})"))
+    for number, corrector in enumerate(chosen, start=1):
+        if not any(measured["corrector"] == asdict(corrector) for measured in results):
+            title = f"sampling {number}/{len(chosen)} ({label(corrector)})"
+            results.append(_measured(subject, corrector, results, title))
             if is_main():
                 write_whole(Path(str(folder)) / _RESULTS, as_json(results))
     if is_main():
         _write(results, chosen, Path(str(folder)))
 
 
-def _measured(subject: Subject, own: CorrectorOptions, before: Sequence[Any], title: str) -> dict[str, Any]:
-    """The results of one corrector; what does not depend on it is taken from those before."""
-    generated, seconds = subject.drawn(own, title)
+def _measured(subject: Subject, corrector: CorrectorOptions, before: Sequence[Any], title: str) -> dict[str, Any]:
+    """The results of one corrector; reference rows and bounds, which do not depend on it, are those of the first."""
+    generated, seconds = subject.drawn(corrector, title)
     settings = replace(subject.settings, baselines=False, bound_samples=0) if before else subject.settings
-    found = subject.task.measure(generated, settings).as_dict()
+    results = subject.task.measure(generated, settings).as_dict()
     if before:
-        found["rows"] = before[0]["rows"] | found["rows"]
-        found |= {name: before[0][name] for name in ("settings", "bits_per_element")}
-    return {"corrector": asdict(own)} | subject.about | {"sampling_seconds": seconds} | found
+        results["rows"] = before[0]["rows"] | results["rows"]
+        results |= {name: before[0][name] for name in ("settings", "bits_per_element")}
+    return {"corrector": asdict(corrector)} | subject.about | {"sampling_seconds": seconds} | results
 
 
 def _kept(folder: Path | None, subject: Subject) -> list[dict[str, Any]]:
-    """What was measured before; refuses another model and other settings, which do not belong into one table."""
+    """The results of an earlier command; refuses those of another model or with other settings."""
     if folder is None or not (file := folder / _RESULTS).is_file():
         return []
     try:
@@ -114,15 +116,15 @@ def _kept(folder: Path | None, subject: Subject) -> list[dict[str, Any]]:
 
 
 def _write(results: Sequence[dict[str, Any]], chosen: Sequence[CorrectorOptions], folder: Path) -> None:
-    """The tables: what was asked for in its order, and below it what was measured earlier."""
-    order = [asdict(own) for own in chosen]
+    """Write and print the tables: the chosen correctors in their order, then those measured earlier."""
+    order = [asdict(corrector) for corrector in chosen]
     ordered = sorted(
-        results, key=lambda found: order.index(found["corrector"]) if found["corrector"] in order else len(order)
+        results, key=lambda part: order.index(part["corrector"]) if part["corrector"] in order else len(order)
     )
-    rows = [read_row(label(CorrectorOptions(**found["corrector"])), found) for found in ordered]
-    scale = read_references(results[0])
-    text = f"{heading(results[0])}\n\n{text_table(rows, scale)}"
-    tables = {".txt": text, ".csv": csv_table(rows, scale), ".tex": latex_table(rows, scale)}
+    rows = [read_row(label(CorrectorOptions(**part["corrector"])), part) for part in ordered]
+    references = read_references(results[0])
+    text = f"{heading(results[0])}\n\n{text_table(rows, references)}"
+    tables = {".txt": text, ".csv": csv_table(rows, references), ".tex": latex_table(rows, references)}
     for ending, table in tables.items():
         write_whole(folder / f"sweep{ending}", table)
     print(f"{text}\nsweep.json, sweep.txt, sweep.csv, sweep.tex in {folder}")

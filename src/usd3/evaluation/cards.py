@@ -12,8 +12,9 @@ import yaml  # type: ignore[import-untyped]
 from usd3._internal.checks import require
 from usd3._version import __version__
 from usd3.core.options import DiffusionConfig
-from usd3.evaluation.comparison import heading, markdown_table, read_references, read_row
+from usd3.evaluation.comparison import heading, read_references, read_row
 from usd3.evaluation.settings import EvaluationSettings
+from usd3.evaluation.tables import markdown_table
 from usd3.pipeline.pipeline import PipelineConfig
 from usd3.pipeline.trust import foreign_classes
 
@@ -113,8 +114,8 @@ def measured_table(found: Any, model: str, file: Path, trained: Mapping[str, Any
     try:
         about = {key: found["trained"][key] for key in trained}
         compared = found.get("compared_with")
-        if compared is not None:  # without the folder of the machine where it was measured
-            found = found | {"compared_with": compared | {"classifier": Path(str(compared["classifier"])).name}}
+        if compared is not None:
+            found = found | _without_places(compared, found.get("title"))
         table = markdown_table([read_row("model", found), *read_references(found)])
         title, version, asked = heading(found), found["torch"], _options(found["settings"])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -122,6 +123,14 @@ def measured_table(found: Any, model: str, file: Path, trained: Mapping[str, Any
     for key, value in trained.items():
         require(about[key] == value, f"{key} in {file}", about[key], f"{value}, as the model has")
     return f"{title}; by `{' '.join(['usd3 evaluate', model, *needed, *asked])}` with torch {version}.\n\n{table}"
+
+
+def _without_places(compared_with: Mapping[str, Any], title: str | None) -> dict[str, Any]:
+    """What sets were compared with, and the title, with names in place of folders of the machine that measured."""
+    names = {key: Path(value).name for key, value in compared_with.items() if isinstance(value, str)}
+    for key, name in names.items():
+        title = None if title is None else title.replace(compared_with[key], name)
+    return {"compared_with": {**compared_with, **names}, "title": title}
 
 
 def _options(settings: Mapping[str, Any]) -> list[str]:

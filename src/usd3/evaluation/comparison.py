@@ -1,7 +1,5 @@
-"""Several methods beside each other: what was found about each, which is best, and tables of it."""
+"""Several methods side by side: the results of each, and which is best."""
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from usd3._internal.checks import require
-from usd3._internal.tables import aligned, escaped, markdown, places, short, tabular
+from usd3._internal.tables import ranks
 from usd3.kinds.options import DataConfig
 from usd3.kinds.registry import KINDS
 from usd3.metrics.summary import COLUMNS, RATIOS, Metric, Summary, summarise
@@ -21,16 +19,12 @@ __all__ = [
     "METRICS",
     "Row",
     "combined",
-    "csv_table",
+    "digits",
     "heading",
-    "latex_table",
-    "markdown_table",
     "marks",
     "read_references",
     "read_row",
     "require_comparable",
-    "shown_metrics",
-    "text_table",
 ]
 
 
@@ -48,31 +42,31 @@ COSTS = {
     "sampling_steps": "sampling steps",
     "seconds_per_object": "sampling s per object",
 }
-_ONCE_JUDGED = "image_tokens"  # the kind of results that compare sets and do not name their kind, as older ones
-_AUGMENTATION = ("transpose", "scramble")  # how a run trains; what is held out does not depend on it
+_ONCE_JUDGED = "image_tokens"  # the kind of older results that compare sets and have no title
+_AUGMENTATION = ("transpose", "scramble")  # they change how a run trains, and not which objects are held out
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method, or something that shows the scale. What is not known is nan, or not there."""
+    """The results of a method, or a reference row. An unknown value is nan, or its key is missing."""
 
     label: str
     metrics: dict[str, Summary]
     costs: dict[str, float] = field(default_factory=dict)
 
     def mean(self, metric: str) -> float:
-        """The mean of a metric, or nan."""
+        """The mean of a metric; nan if it is unknown."""
         return self.metrics.get(metric, Summary(math.nan, math.nan)).mean
 
 
 # ---- reading ------------------------------------------------------------------------------------------------------
 
 
-def read_row(label: str, found: Mapping[str, Any]) -> Row:
-    """What `usd3 evaluate` wrote about a model."""
-    settings, trained = found["settings"], found["trained"]
-    objects = found["objects"] + found.get("ratio_objects", 0) + found.get("free_objects", 0)
-    drawn, seconds = objects * settings["runs"], _number(found["sampling_seconds"])
+def read_row(label: str, results: Mapping[str, Any]) -> Row:
+    """The row of a model, from the results that `usd3 evaluate` wrote."""
+    settings, trained = results["settings"], results["trained"]
+    objects = results["objects"] + results.get("ratio_objects", 0) + results.get("free_objects", 0)
+    drawn, seconds = objects * settings["runs"], _number(results["sampling_seconds"])
     minutes, counted = _number(trained["minutes"]), trained["steps"] - SETTLED
     costs = {
         "parameters": _number(trained["parameters"]),
@@ -82,11 +76,12 @@ def read_row(label: str, found: Mapping[str, Any]) -> Row:
         "sampling_steps": _number(settings["steps"]),
         "seconds_per_object": seconds / drawn,
     }
-    return Row(label, _metrics(found["rows"]["model"], found["bits_per_element"].get("model (upper bound)")), costs)
+    bits = results["bits_per_element"].get("model (upper bound)")
+    return Row(label, _metrics(results["rows"]["model"], bits), costs)
 
 
 def combined(trainings: Sequence[Row]) -> Row:
-    """Several trainings of one method: the mean of each metric and cost, and standard deviations over the trainings."""
+    """One row for several trainings of a method: means, and standard deviations over the trainings."""
     first, *others = trainings
     if not others:
         return first
@@ -95,147 +90,69 @@ def combined(trainings: Sequence[Row]) -> Row:
     return Row(first.label, metrics, costs)
 
 
-def read_references(found: Mapping[str, Any]) -> list[Row]:
-    """The rows that show the scale: a Markov chain, other objects, the truth; of images, real ones."""
-    bits = found["bits_per_element"]
-    return [Row(name, _metrics(row, bits.get(name))) for name, row in found["rows"].items() if name != "model"]
+def read_references(results: Mapping[str, Any]) -> list[Row]:
+    """The reference rows of the results: a Markov chain, other objects and the truth; for images, real images."""
+    bits = results["bits_per_element"]
+    return [Row(name, _metrics(row, bits.get(name))) for name, row in results["rows"].items() if name != "model"]
 
 
 def _metrics(row: Mapping[str, Any], bits: float | None) -> dict[str, Summary]:
-    found = {key: Summary(*(_number(cell[part]) for part in Summary._fields)) for key, cell in row.items()}
-    return found | {"bits_per_element": Summary(_number(bits), 0.0)}
+    metrics = {key: Summary(*(_number(cell[part]) for part in Summary._fields)) for key, cell in row.items()}
+    return metrics | {"bits_per_element": Summary(_number(bits), 0.0)}
 
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-def heading(found: Mapping[str, Any]) -> str:
-    """What a table is about, from what `usd3 evaluate` wrote: how much was drawn, and what it is compared with."""
-    used, sets = found["settings"], found.get("compared_with")
-    if sets is None:
-        line = f"{found['data']}: {found['objects']} held-out objects, first {used['prefix']} elements given, "
-        line += f"{used['runs']} continuations of each in {used['steps']} steps, seed {used['seed']}"
-        besides = found.get("ratio_objects")
-        return f"{line}; ratios on {besides} objects of {used['ratios']}" if besides else line
-    return f"{found['data']}: {KINDS[found.get('kind', _ONCE_JUDGED)].describe_sets(used, sets)}"
+def heading(results: Mapping[str, Any]) -> str:
+    """The line above a table, from the results of `usd3 evaluate`: what was drawn, and what it is compared with."""
+    settings, compared_with = results["settings"], results.get("compared_with")
+    if compared_with is not None:
+        title = results.get("title") or KINDS[_ONCE_JUDGED].describe_sets(settings, compared_with)
+        return f"{results['data']}: {title}"
+    line = f"{results['data']}: {results['objects']} held-out objects, first {settings['prefix']} elements given, "
+    line += f"{settings['runs']} continuations of each in {settings['steps']} steps, seed {settings['seed']}"
+    ratio_objects = results.get("ratio_objects")
+    return f"{line}; ratios on {ratio_objects} objects of {settings['ratios']}" if ratio_objects else line
 
 
 def require_comparable(runs: Mapping[str, tuple[DataConfig, int]]) -> None:
-    """Refuse runs with other data, another split or another prefix than the first; by label, data and prefix.
+    """Refuse runs whose data, split or prefix differ from those of the first run.
 
-    A model that was exported has no path of its data: the others say where they are.
+    The path of the data may be missing: an exported model does not know it.
+
+    Args:
+        runs: the data and the prefix of each run, by its label.
     """
-    (first, (data, prefix)), *others = runs.items()
-    wanted = asdict(data)
-    for label, (own, own_prefix) in others:
-        for name, value in asdict(own).items():
-            same = name in _AUGMENTATION or value == wanted[name] or (name == "path" and None in (value, wanted[name]))
-            require(same, f"data.{name} of {label}", value, f"{wanted[name]}, as {first} has")
-        require(own_prefix == prefix, f"prefix of {label}", own_prefix, f"{prefix}, as {first} has")
+    (first, (first_data, first_prefix)), *others = runs.items()
+    expected = asdict(first_data)
+    for label, (data, prefix) in others:
+        for name, value in asdict(data).items():
+            path_missing = name == "path" and None in (value, expected[name])
+            same = name in _AUGMENTATION or value == expected[name] or path_missing
+            require(same, f"data.{name} of {label}", value, f"{expected[name]}, as {first} has")
+        require(prefix == first_prefix, f"prefix of {label}", prefix, f"{first_prefix}, as {first} has")
 
 
 # ---- ranking ------------------------------------------------------------------------------------------------------
 
 
 def marks(rows: Sequence[Row], metric: str) -> list[int]:
-    """1 for the best, 2 for the second best, 0 for the others; equal as printed is equal.
+    """For each row 1 if it is the best, 2 if it is the second best, else 0. Values that are printed alike are equal.
 
-    Nothing is marked where no direction is better, or where all known values are equal; of two, the second is just
-    the other.
+    Nothing is marked if no direction is better, or if all known values are equal. Of two values only the best is
+    marked.
     """
-    values = [row.mean(metric) for row in rows]
-    shown = [float(_digits(value)) if math.isfinite(value) else math.nan for value in values]
-    known = [value for value in shown if not math.isnan(value)]
+    means = [row.mean(metric) for row in rows]
+    printed = [float(digits(mean)) if math.isfinite(mean) else math.nan for mean in means]
+    known = [value for value in printed if not math.isnan(value)]
     better = METRICS[metric].better
     if better is None:
         return [0] * len(rows)
-    return places(shown, better == "higher", most=1 if len(known) == 2 else 2)
+    return ranks(printed, better == "higher", most=1 if len(known) == 2 else 2)
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
+    """A metric as the tables print it."""
     return f"{value:.3f}"
-
-
-# ---- tables -------------------------------------------------------------------------------------------------------
-
-
-def shown_metrics(rows: Sequence[Row]) -> list[str]:
-    """The metrics that some row has; those of sequences come all together."""
-    known = {key for row in rows for key in row.metrics}
-    known |= set(COLUMNS) if known & set(COLUMNS) else set()
-    return [key for key in METRICS if key in known]
-
-
-def text_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
-    """The metrics, with ** at the best and * at the second best, and below them what each method cost."""
-    keys = shown_metrics([*rows, *references])
-    marked = {key: marks(rows, key) for key in keys}
-    head = ["", *(METRICS[key].titled for key in keys)]
-    body = [
-        [row.label, *(_cell(row, key, " ± ") + ("", "**", "*")[marked[key][i]] for key in keys)]
-        for i, row in enumerate(rows)
-    ]
-    body += [[row.label, *(_cell(row, key, " ± ") for key in keys)] for row in references]
-    costs = [["", *COSTS.values()]]
-    costs += [[row.label, *(_cost(row, key) for key in COSTS)] for row in rows]
-    return "\n".join([*aligned([head, *body]), "", _notes(keys), "", *aligned(costs)]) + "\n"
-
-
-def _notes(keys: Sequence[str]) -> str:
-    """What the marks and arrows of a table mean."""
-    directions = {"lower": "↓ less is better", "higher": "↑ more is better"}
-    used = {METRICS[key].better for key in keys}
-    notes = "; ".join(["** best, * second best", *(text for name, text in directions.items() if name in used)])
-    edit = " edit: more is more diverse, which alone is no merit." if "edit_diversity" in keys else ""
-    grows = " ratio: grows where training data are repeated, and also where samples are better."
-    ratio = grows if set(keys) & set(RATIOS) else ""
-    return f"{notes}.{edit}{ratio}"
-
-
-def csv_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
-    """One line for each row: mean and standard deviation of every metric, and the costs; unknown is empty."""
-    keys = shown_metrics([*rows, *references])
-    parts = [f"{key}_{part}" for key in keys for part in Summary._fields]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["label", "kind", *parts, *COSTS])
-    for kind, several in (("method", rows), ("reference", references)):
-        for row in several:
-            cells = [value for key in keys for value in row.metrics.get(key, Summary(math.nan, math.nan))]
-            cells += [row.costs.get(key, math.nan) for key in COSTS]
-            writer.writerow([row.label, kind, *(f"{cell:.9g}" if math.isfinite(cell) else "" for cell in cells)])
-    return out.getvalue()
-
-
-def markdown_table(rows: Sequence[Row]) -> str:
-    """The metrics of each row, for a page in Markdown."""
-    keys = shown_metrics(rows)
-    body = [[row.label, *(_cell(row, key, " ± ") for key in keys)] for row in rows]
-    return markdown(["", *(METRICS[key].titled for key in keys)], body)
-
-
-def latex_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
-    """A tabular of the metrics, the best bold and the second best underlined. It needs the package booktabs."""
-    keys = shown_metrics([*rows, *references])
-    marked = {key: marks(rows, key) for key in keys}
-    titles = [escaped(METRICS[key].titled) for key in keys]
-    best = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
-    body = [
-        [escaped(row.label), *(best[marked[key][i]].format(_cell(row, key, r"$\pm$")) for key in keys)]
-        for i, row in enumerate(rows)
-    ]
-    below = [[escaped(row.label), *(_cell(row, key, r"$\pm$") for key in keys)] for row in references]
-    return tabular(["Method", *titles], body, below)
-
-
-def _cell(row: Row, metric: str, between: str) -> str:
-    """Mean and spread, the mean alone where there is no spread, "-" where it is not known."""
-    mean, std = row.metrics.get(metric, Summary(math.nan, math.nan))
-    if not math.isfinite(mean):
-        return "-"
-    return f"{_digits(mean)}{between}{_digits(std)}" if math.isfinite(std) and std > 1e-9 else _digits(mean)
-
-
-def _cost(row: Row, key: str) -> str:
-    return short(row.costs.get(key, math.nan))

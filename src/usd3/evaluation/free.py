@@ -15,7 +15,6 @@ from usd3.evaluation.evaluate import Draws, Evaluation, draw_runs, require_same_
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.kinds.base import Judge
 from usd3.kinds.dataset import Dataset
-from usd3.kinds.registry import KINDS
 from usd3.metrics.summary import Summary, format_table, summarise
 from usd3.pipeline.pipeline import Pipeline
 
@@ -24,22 +23,26 @@ __all__ = ["FreeSets", "SetEvaluation", "references_alone", "require_free_settin
 
 @dataclass
 class SetEvaluation(Evaluation):
-    """The rows of the table, the likelihood of held-out objects, and what the sets were compared with."""
+    """The rows of the table, the likelihood of held-out objects, and what the sets were compared with.
+
+    `title` says in one line what was measured, `columns` what the metrics are called; `plural` what the objects are.
+    """
 
     compared_with: dict[str, Any] = field(default_factory=dict)
-    kind: str = ""
+    title: str = ""
+    columns: dict[str, str] = field(default_factory=dict)
+    plural: str = "objects"
 
     def heading(self) -> str:
         """What was measured, in one line."""
-        return KINDS[self.kind].describe_sets(self.settings, self.compared_with)
+        return self.title
 
     def as_text(self) -> str:
         """Tables to read."""
         measured = {key for row in self.rows.values() for key in row}
-        columns = KINDS[self.kind].columns.items()
-        lines = [format_table(self.rows, {key: metric.titled for key, metric in columns if key in measured})]
+        lines = [format_table(self.rows, {key: title for key, title in self.columns.items() if key in measured})]
         for name, bits in self.bits_per_element.items():
-            lines += ["", f"bits per element of held-out {KINDS[self.kind].plural}, {name}: "]
+            lines += ["", f"bits per element of held-out {self.plural}, {name}: "]
             lines[-1] += f"{bits:.3f} ({bits * math.log(2):.3f} nats)"
         return "\n".join(lines)
 
@@ -116,7 +119,11 @@ def references_alone(dataset: Dataset, judge: Judge, settings: EvaluationSetting
 def _evaluation(
     dataset: Dataset, judge: Judge, settings: dict[str, Any], num: int, rows: dict[str, dict[str, Summary]]
 ) -> SetEvaluation:
-    return SetEvaluation(settings, num, 0, rows, compared_with=judge.about, kind=dataset.kind.path())
+    kind, columns = dataset.kind, {key: metric.titled for key, metric in dataset.kind.columns.items()}
+    title = kind.describe_sets(settings, judge.about)
+    return SetEvaluation(
+        settings, num, 0, rows, compared_with=judge.about, title=title, columns=columns, plural=kind.plural
+    )
 
 
 def _summaries(scores: Sequence[dict[str, float]]) -> dict[str, Summary]:

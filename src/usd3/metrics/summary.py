@@ -1,12 +1,11 @@
-"""Means with their spread, and a table of them."""
+"""Means with their standard deviations, and a table of them."""
 
 import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from usd3._internal.checks import require
+from usd3._internal.tables import Table, with_spread
 from usd3.metrics._arrays import Floats
 
 __all__ = ["COLUMNS", "RATIOS", "STRUCTURE", "Metric", "Summary", "format_cell", "format_table", "summarise"]
@@ -56,23 +55,24 @@ def summarise(means: Floats) -> Summary:
 
 
 def format_table(rows: Mapping[str, Mapping[str, Summary]], columns: Mapping[str, str] = COLUMNS) -> str:
-    """The results as a plain text table, one line for each row's name; `columns` are keys and titles.
+    """The results as a table of plain text, one line for each row's name.
 
-    A cell reads "mean ± std", only "mean" where std is 0, and "-" where the row has no such value.
+    A cell is "mean ± std", "mean" alone if std is 0, and "-" if the row has no such value.
+
+    Args:
+        rows: the summaries of each row, by the name of the row and the key of the column.
+        columns: the title of each column, by its key.
     """
     require(len(rows) > 0, "rows", rows, "at least one row")
     unknown = sorted({key for cells in rows.values() for key in cells} - set(columns))
     require(not unknown, "rows", unknown, f"only the columns {', '.join(columns)}")
-    lines = [["", *columns.values()]]
-    lines += [[name, *(format_cell(cells.get(key)) for key in columns)] for name, cells in rows.items()]
-    widths = np.max([[len(cell) for cell in line] for line in lines], axis=0)
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip() for line in lines)
+    body = [[name, *(format_cell(cells.get(key)) for key in columns)] for name, cells in rows.items()]
+    return Table(["", *columns.values()], [body]).text()
 
 
 def format_cell(summary: Summary | None) -> str:
-    """ "mean ± std", "mean" where there is no std, and "-" where there is nothing or no number."""
-    if summary is None or math.isnan(summary.mean):
+    """ "mean ± std" with three decimals; "mean" alone if there is no std, "-" if there is no mean."""
+    if summary is None:
         return "-"
-    if summary.std == 0 or math.isnan(summary.std):
-        return f"{summary.mean:.3f}"
-    return f"{summary.mean:.3f} ± {summary.std:.3f}"
+    digits = "{:.3f}".format
+    return digits(summary.mean) if math.isinf(summary.mean) else with_spread(*summary, digits)

@@ -1,4 +1,4 @@
-"""A study: commands of `usd3` that are run one after the other, and go on where they were stopped."""
+"""A study: commands of `usd3` that run one after the other, and go on where they stopped."""
 
 import json
 import os
@@ -20,18 +20,18 @@ from usd3._internal.plain import read_yaml
 from usd3.bench.machine import machine
 from usd3.cli.jobs import call
 
-__all__ = ["Settings", "Study", "done_in", "measured_on", "shown"]
+__all__ = ["Settings", "Study", "done_in", "measured_on", "typed"]
 
 _STATE = "study.json"
 _DATA = "{data}"
-_OF_SEVERAL = ("compare", "cost")  # commands of which some methods may fail
-_OF_CODE = ("--model.net", "--method.name", "--trust_code")  # what a run that goes on is told again
+_OF_SEVERAL_METHODS = ("compare", "cost")  # if some methods fail, the others have results
+_NAMING_CODE = ("--model.net", "--method.name", "--trust_code")  # options to repeat when a run is resumed
 _INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a study is run with; `limit` is null where the study itself says how much is measured."""
+    """The options of a run: see `usd3.cli.paper.PaperOptions`."""
 
     data: str | None
     budget: float | None
@@ -42,23 +42,24 @@ class Settings:
 
 @dataclass(frozen=True)
 class Study:
-    """What `studies/NAME.yaml` says.
+    """A study, as `studies/NAME.yaml` describes it.
 
     Args:
-        name: of the file.
+        name: the name of the file.
         about: what it trains and measures, in a line.
         steps: commands without the word usd3, or a script after the word python. In them {out} stands for the folder
-            of the study, {NAME} for that of a study in `needs`, {paper} for the folder of the tables, {data} for what
-            `data` says, {budget}, {limit}, {jobs} and {inception} for the options of the same names, {quarter} for a
-            quarter of the budget, {precision} and {compile} for what the device is good at.
-        results: which of its files and folders have the results, and how they are read: see `usd3.paper.results`.
-        budget: minutes of each training, where no others are asked for.
-        limit: what {limit} is where nothing is asked for.
-        data: by `expected`, in words, what the data are; by other words what {data} is where that word is given, or
-            where a file or folder is given, whose {path} it names. {kind} is the word. Empty: it needs no data.
-        needs: studies that are run before.
-        pictures: those of its files to publish with the results, and to show in its tables.
-        files: others of its files to publish.
+            of the study, {NAME} for the folder of a study in `needs`, {paper} for the folder of the tables, {data} for
+            the data, {budget}, {limit}, {jobs} and {inception} for the options of the same names, {quarter} for a
+            quarter of the budget, {precision} and {compile} for what suits the device.
+        results: its files and folders with results, and the command that wrote each: see `usd3_paper.results`.
+        budget: minutes of each training by default.
+        limit: the default of {limit}.
+        data: under "expected" a description of the data. Under each other word, {kind}, what {data} stands for if the
+            user gives that word; or, if it contains {path}, if the user gives a file or folder. Empty: it needs no
+            data.
+        needs: studies to run before this one.
+        pictures: files to publish with the results, and to show in the tables.
+        files: further files to publish.
     """
 
     name: str
@@ -74,7 +75,7 @@ class Study:
 
     @classmethod
     def read(cls, paper: Path, name: str) -> "Study":
-        """From the folder of the tables."""
+        """Read a study from the folder of the tables."""
         file = paper / "studies" / f"{name}.yaml"
         try:
             return cls(name, **read_yaml(file))
@@ -82,13 +83,13 @@ class Study:
             raise ValueError(f"{file}: expected a study ({' '.join(str(error).split())})") from None
 
     def uses(self, paper: Path, option: str) -> bool:
-        """Whether an option of `Settings` changes anything, here or in a study that is needed."""
+        """Whether a field of `Settings` changes anything in this study or in one that it needs."""
         names = {f"{{{option}}}"} | ({"{quarter}"} if option == "budget" else set())
-        own = any(name in step for name in names for step in self.steps)
-        return own or any(Study.read(paper, name).uses(paper, option) for name in self.needs)
+        used = any(name in step for name in names for step in self.steps)
+        return used or any(Study.read(paper, name).uses(paper, option) for name in self.needs)
 
     def commands(self, paper: Path, root: Path, settings: Settings) -> list[list[str]]:
-        """What is run, word by word; `root` has a folder for each study."""
+        """The commands as lists of words; `root` has a folder for each study."""
         budget = settings.budget or self.budget or 0.0
         values = {
             "out": root / self.name,
@@ -111,33 +112,32 @@ class Study:
         ]
 
     def whole_name(self, data: str | None) -> str | None:
-        """A word that the study knows, or the whole path of a file or folder."""
-        known = data is None or data in self.data or not os.path.exists(data)
-        return data if known else os.path.abspath(str(data))
+        """A word that the study knows, or the absolute path of a file or folder."""
+        is_path = data is not None and data not in self.data and os.path.exists(data)
+        return os.path.abspath(str(data)) if is_path else data
 
     def kind(self, given: str | None) -> str | None:
-        """The word of the data that are given; None where it needs none."""
+        """The word for the kind of the given data; None if the study needs none."""
         return self._data_words(given)[0] if self.data else None
 
     def _data_words(self, given: str | None) -> tuple[str, list[str]]:
-        """Which kind of data it is, and what the commands are told of them."""
+        """The word for the kind of the given data, and what {data} stands for."""
         expected = f"{self.data.get('expected')} (--data says where they are)"
-        kinds = {word: shlex.split(told) for word, told in self.data.items() if word != "expected"}
+        kinds = {word: shlex.split(options) for word, options in self.data.items() if word != "expected"}
         require(given is not None, "data", given, expected)
-        named = [word for word, told in kinds.items() if word == given and "{path}" not in told]
-        if named:
-            return named[0], kinds[named[0]]
+        if given in kinds and "{path}" not in kinds[given]:
+            return given, kinds[given]
         if not os.path.exists(str(given)):
             raise FileNotFoundError(f"data = {given}: there is no such file; expected {expected}")
-        kind = next((word for word, told in kinds.items() if "{path}" in told), "")
+        kind = next((word for word, options in kinds.items() if "{path}" in options), "")
         require(bool(kind), "data", given, expected)
         return kind, [os.path.abspath(str(given)) if word == "{path}" else word for word in kinds[kind]]
 
     def run(self, paper: Path, root: Path, settings: Settings) -> ChildProcessError | None:
-        """Run what is not done yet, that of the studies it needs first.
+        """Run the commands that are not done yet, those of the needed studies first.
 
-        A study that is done is not run again for another that needs it, whatever its budget was. Where some methods of
-        a command failed, the others have results: the error is returned, and the same study tries those again.
+        A needed study that is done does not run again, whatever its budget was. If some methods of a command fail, the
+        others have results: then the error is returned, and the next run tries the failed ones again.
         """
         for name in self.needs:
             if not _is_done(root / name):
@@ -149,21 +149,21 @@ class Study:
             return self._run(commands, root, settings)
 
     def _run(self, commands: list[list[str]], root: Path, settings: Settings) -> ChildProcessError | None:
-        """The commands that are not done yet, in a folder that is ours."""
+        """Run the commands that are not done yet. No other process uses the folder."""
         failed = None
         state = self._state(root, settings)
         _keep(root / self.name, state)
         for number, command in enumerate(commands, start=1):
             if command in state["done"] or _has_output(command, state["done"]):
                 continue
-            print(f"{self.name} {number}/{len(commands)}: {shown(command)}", file=sys.stderr, flush=True)
+            print(f"{self.name} {number}/{len(commands)}: {typed(command)}", file=sys.stderr, flush=True)
             _clear(command, root / self.name)
             state["measured"] = _with(state["measured"], _now())
             _keep(root / self.name, state)
             try:
                 _call(_resumed(command))
             except ChildProcessError as error:
-                if command[0] not in _OF_SEVERAL:
+                if command[0] not in _OF_SEVERAL_METHODS:
                     raise
                 failed = error
                 continue
@@ -174,31 +174,30 @@ class Study:
         return failed
 
     def _state(self, root: Path, settings: Settings) -> dict[str, Any]:
-        """What was done before, with the same data and the same budget."""
+        """What earlier runs with the same data and budget have done."""
         file = root / self.name / _STATE
         data = None if settings.data is None or not self.data else settings.data
-        asked = {"data": data, "budget": settings.budget or self.budget}
-        if not file.is_file() or contents(file.parent) == [file]:  # or nothing came of it
-            return asked | {"done": [], "measured": []}
-        state = _require_same(file, asked)
+        chosen = {"data": data, "budget": settings.budget or self.budget}
+        if not file.is_file() or contents(file.parent) == [file]:  # a run that wrote nothing does not count
+            return chosen | {"done": [], "measured": []}
+        state = _require_same(file, chosen)
         return state | {"measured": _places(state)}
 
 
 def measured_on(folder: Path) -> dict[str, Any]:
-    """When and on what machine the study in a folder was run last; "earlier", where it was begun elsewhere, or on
-    another day, or with other code.
+    """Date and machine of the last run that measured something in this folder.
 
-    What is only shown again stays as it is.
+    "earlier" has those of the runs before, if they were on another machine, on another day or with other code.
     """
     measured = _places(json.loads((folder / _STATE).read_text(encoding="utf-8")))
     return measured[-1] | ({"earlier": measured[:-1]} if measured[1:] else {})
 
 
 def done_in(folder: Path) -> list[list[str]]:
-    """The commands that were run for the study in a folder."""
+    """The commands that are done for the study in a folder."""
     file = folder / _STATE
-    found: list[list[str]] = json.loads(file.read_text(encoding="utf-8"))["done"] if file.is_file() else []
-    return found
+    done: list[list[str]] = json.loads(file.read_text(encoding="utf-8"))["done"] if file.is_file() else []
+    return done
 
 
 def _keep(folder: Path, state: Mapping[str, Any]) -> None:
@@ -211,20 +210,20 @@ def _now() -> dict[str, Any]:
 
 
 def _places(state: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All that a study was run on, the last one last; older runs have one alone, or none."""
+    """Dates and machines of the runs of a study, the last one last. The files of older versions have one or none."""
     measured = state.get("measured", [])
     return [measured] if isinstance(measured, dict) else measured
 
 
 def _with(measured: list[Any], now: Any) -> list[Any]:
-    """Those places and the present one, which is the last; each once."""
+    """Each date and machine once, the present one last."""
     return [*(other for other in measured if other != now), now]
 
 
-def _require_same(file: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file says about a study; refuses one that was run in another way."""
+def _require_same(file: Path, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a study; refuses one that was run with other data or another budget."""
     state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    for name, value in asked.items():
+    for name, value in chosen.items():
         require(value == state[name], name, value, f"{state[name]}, as in {file}; or another --out")
     return state
 
@@ -239,39 +238,42 @@ def _option(command: Sequence[str], name: str) -> Path | None:
 
 
 def _has_output(command: Sequence[str], done: Sequence[Sequence[str]]) -> bool:
-    """Whether it writes one file, which is there: files appear whole or not at all. Refuses one of another command."""
+    """Whether the one file that the command writes is there; files appear whole or not at all.
+
+    Refuses a file that another command wrote.
+    """
     out = _option(command, "--out")
     if out is None or not out.suffix or not out.is_file():
         return False
     for other in done:
         if _option(other, "--out") == out:
-            raise ValueError(f"{out} was made by `{shown(other)}`: expected the same options, or another --out")
+            raise ValueError(f"{out} was made by `{typed(other)}`: expected the same options, or another --out")
     return True
 
 
-def _clear(command: Sequence[str], own: Path) -> None:
-    """Samples of which only a part was written are drawn again; other commands go on by themselves."""
+def _clear(command: Sequence[str], folder: Path) -> None:
+    """Remove a part of the samples of `usd3 sample`, to draw all again; other commands go on by themselves."""
     out = _option(command, "--out")
-    if command[0] == "sample" and out is not None and out.is_dir() and own in out.parents:
+    if command[0] == "sample" and out is not None and out.is_dir() and folder in out.parents:
         shutil.rmtree(out)
 
 
 def _resumed(command: list[str]) -> list[str]:
-    """A training that was begun goes on."""
+    """The command that resumes a training, if it has begun; else the command itself."""
     run = _option(command, "--run")
     if run is None or not (run / "recipe.yaml").is_file():
         return command
-    trusted = [word for name in _OF_CODE if name in command for word in command[command.index(name) :][:2]]
-    return [command[0], "--resume", str(run), *trusted]
+    code = [word for name in _NAMING_CODE if name in command for word in command[command.index(name) :][:2]]
+    return [command[0], "--resume", str(run), *code]
 
 
-def shown(command: Sequence[str]) -> str:
-    """As one types it."""
+def typed(command: Sequence[str]) -> str:
+    """A command as a user types it."""
     return shlex.join(command if command[0] == "python" else ["usd3", *command])
 
 
 def _call(command: Sequence[str]) -> None:
-    """In a process of its own, which is interrupted with us."""
+    """Run a command in a process of its own, which an interruption of this one ends too."""
     words = command[1:] if command[0] == "python" else ["-m", "usd3", *command]
     try:
         status = call([sys.executable, *words])
@@ -280,4 +282,4 @@ def _call(command: Sequence[str]) -> None:
     if status == _INTERRUPTED:
         raise KeyboardInterrupt("(the same command goes on)")
     if status:
-        raise ChildProcessError(f"`{shown(command)}` failed; the same command goes on from there")
+        raise ChildProcessError(f"`{typed(command)}` failed; the same command goes on from there")

@@ -1,0 +1,215 @@
+"""A table of the paper with our numbers beside the published ones."""
+
+import csv
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from usd3._internal.plain import read_yaml
+from usd3._internal.tables import RANKS, Cell, Table, ranks, with_spread
+
+__all__ = ["Line", "PaperTable"]
+
+OURS, PAPER = "ours", "paper"
+Results = Mapping[str, Any]
+_NONE: Results = {"rows": {}, "references": {}}
+
+
+class Line(NamedTuple):
+    """One line of a table: the numbers of one row from one source.
+
+    Args:
+        label: the key of the row in our results; empty for a reference row, which is not ranked.
+        name: what the table calls the row.
+        source: "ours" or "paper".
+        cells: what the columns show.
+        values: the number of each cell; nan if it has none.
+    """
+
+    label: str
+    name: str
+    source: str
+    cells: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table or figure of the paper, as `NAME/table.yaml` and `NAME/published.csv` describe it.
+
+    Args:
+        name: the name of the folder.
+        title: what the table is about.
+        place: where the paper has it, as in "Table 3".
+        study: the study that gives our numbers.
+        columns: the title of each column, by the key of a result. An arrow at the end of a title says which direction
+            is better: ↓ less, ↑ more.
+        rows: the name of each row, by its label in our results. Rows that the paper does not have come last.
+        note: what a reader should know.
+        published: the cells as the paper prints them, by the label of the row and the key of the column.
+        data: the kinds of data, of those that the study knows, with which it can fill this table; empty: all.
+    """
+
+    name: str
+    title: str
+    place: str
+    study: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    published: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    data: Sequence[str] = ()
+
+    @classmethod
+    def all(cls, paper: Path) -> list["PaperTable"]:
+        """All tables in the folder, in the order of the paper."""
+        tables = [cls._read(file.parent) for file in paper.glob("*/table.yaml")]
+        return sorted(tables, key=lambda table: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", table.place)])
+
+    @classmethod
+    def _read(cls, folder: Path) -> "PaperTable":
+        values = read_yaml(folder / "table.yaml")
+        published: dict[str, dict[str, str]] = {}
+        if (folder / "published.csv").is_file():
+            with open(folder / "published.csv", newline="", encoding="utf-8") as file:
+                published = {line.pop("label"): line for line in csv.DictReader(file)}
+        return cls(folder.name, **values, published=published)
+
+    @property
+    def heading(self) -> str:
+        """The title, and where the paper has the table."""
+        return f"{self.title} ({self.place})"
+
+    # ---- numbers ------------------------------------------------------------------------------------------------
+
+    def lines(self, results: Results) -> list[Line]:
+        """For each row our numbers and, below them, those of the paper; then the reference rows."""
+        lines = []
+        for label, name in self.rows.items():
+            lines += self._ours(label, name, results["rows"].get(label)) + self._printed(label, name)
+        for name, row in results["references"].items():
+            lines += self._ours("", name, row) + self._printed(name, name)
+        return lines
+
+    def has_numbers(self, results: Results) -> bool:
+        """Whether the results have a number for some row: a study on other data may have none."""
+        return any(key in results["rows"].get(label, {}) for key in self.columns for label in self.rows)
+
+    def _ours(self, label: str, name: str, row: Mapping[str, Any] | None) -> list[Line]:
+        """One line of our numbers; no line if there is no number."""
+        if row is None or not any(key in row for key in self.columns):
+            return []
+        summaries = [row.get(key) or {"mean": None, "std": None} for key in self.columns]
+        values = tuple(math.nan if summary["mean"] is None else float(summary["mean"]) for summary in summaries)
+        cells = tuple(with_spread(summary["mean"], summary["std"], _digits) for summary in summaries)
+        return [Line(label, name, OURS, cells, values)]
+
+    def _printed(self, label: str, name: str) -> list[Line]:
+        """One line of the paper's numbers; no line if the paper does not have the row."""
+        printed = self.published.get(label)
+        if printed is None:
+            return []
+        cells = tuple(printed.get(key) or "-" for key in self.columns)
+        return [Line(label if label in self.rows else "", name, PAPER, cells, tuple(map(_first_number, cells)))]
+
+    def ranks(self, lines: Sequence[Line]) -> list[list[int]]:
+        """For each line the rank of its cells: 1 for the best and 2 for the second best of ours, or of the paper's."""
+        ranked = [[0] * len(self.columns) for _ in lines]
+        for j, title in enumerate(self.columns.values()):
+            for source in (OURS, PAPER) if title[-1] in "↓↑" else ():
+                rivals = [i for i, line in enumerate(lines) if line.label and line.source == source]
+                values = [_as_shown(lines[i].values[j], source) for i in rivals]
+                for i, rank in zip(rivals, ranks(values, title[-1] == "↑")):
+                    ranked[i][j] = rank
+        return ranked
+
+    # ---- layout -------------------------------------------------------------------------------------------------
+
+    def as_text(self, results: Results) -> str:
+        """For a terminal."""
+        return f"{self.heading}\n\n{self._table(results).text()}\n"
+
+    def as_printed(self) -> str:
+        """The paper's numbers alone, for a terminal."""
+        rows = [[line.name, *line.cells] for line in self.lines(_NONE)]
+        table = Table(["", *self.columns.values()], [rows])
+        return f"{self.heading}, the paper's numbers\n\n{table.text()}\n"
+
+    def files(self, results: Results, pictures: Sequence[str] = ()) -> dict[str, str]:
+        """The text of each file of the table, by the ending of its name; the Markdown shows the pictures."""
+        table = self._table(results)
+        return {".md": self.as_markdown(results, pictures), ".csv": self.as_csv(results), ".tex": table.latex()}
+
+    def as_markdown(self, results: Results, pictures: Sequence[str] = ()) -> str:
+        """A page with the table, the commands that give it, and the pictures."""
+        commands = "\n".join(results["commands"])
+        images = "".join(f"\n![{Path(file).stem}]({file})\n" for file in pictures)
+        return f"# {self.heading}\n\n{self._table(results).markdown()}\n\n```sh\n{commands}\n```\n{images}"
+
+    def as_csv(self, results: Results) -> str:
+        """One line for each row and source, with the cells of the other formats."""
+        rows = [[line.label, line.name, line.source, *line.cells] for line in self.lines(results)]
+        return Table(["label", "name", "source", *self.columns], [rows]).csv()
+
+    def _table(self, results: Results) -> Table:
+        lines = self.lines(results)
+        ranked = self.ranks(lines)
+        rows: list[list[Cell | str]] = []
+        for i, (line, ranks_of_line) in enumerate(zip(lines, ranked)):
+            cells = [Cell(text, rank) for text, rank in zip(line.cells, ranks_of_line)]
+            rows.append([*_names(lines, i), *cells])
+        notes = [self._note(lines, any(map(any, ranked))), _source(results)]
+        return Table(["", "", *self.columns.values()], [rows], notes, names=2)
+
+    def _note(self, lines: Sequence[Line], ranked: bool) -> str:
+        """What the marks mean, the note, and which rows have no numbers of ours."""
+        legend = f"{RANKS}, of ours and of the paper's each." if ranked else ""
+        measured = {line.label for line in lines if line.source == OURS}
+        missing = "; ".join(name for label, name in self.rows.items() if label not in measured)
+        return " ".join(filter(None, [legend, self.note, missing and f"Not measured: {missing}."]))
+
+
+def _names(lines: Sequence[Line], i: int) -> tuple[str, str]:
+    """The first two cells of a line. A name stands at the first of its lines alone."""
+    repeated = i > 0 and lines[i].name == lines[i - 1].name
+    return ("" if repeated else lines[i].name), lines[i].source
+
+
+def _source(results: Results) -> str:
+    """On which data, with which budget, on which machine and when our numbers were measured."""
+    budget = results["budget_minutes"]
+    steps = [row["steps"]["mean"] for row in results["rows"].values() if "steps" in row]
+    trained = "" if budget is None else f"; minutes of each training: {budget:g}"
+    if steps:
+        trained += f", steps: {' to '.join(f'{count:,.0f}' for count in sorted({min(steps), max(steps)}))}"
+    earlier = "".join(f"; begun on {_place(place)}" for place in results.get("earlier", ()))
+    return f"Ours: {results['about']}{trained}; {_place(results)}{earlier}."
+
+
+def _place(measured: Mapping[str, Any]) -> str:
+    """The machine, the versions and the date."""
+    machine = measured["machine"]
+    names = [name for name in ("python", "torch", "triton", "usd3", "commit") if machine[name]]
+    return ", ".join([machine["machine"], *(f"{name} {machine[name]}" for name in names), measured["date"]])
+
+
+def _digits(value: float) -> str:
+    """Three decimals of a small number, fewer of a large one; of a rounding error, its power of ten."""
+    if 0 < abs(value) < 1e-6:
+        return f"{value:.0e}"
+    decimals = 3 if abs(value) < 10 else 2 if abs(value) < 100 else 1 if abs(value) < 1000 else 0
+    return f"{value:,.{decimals}f}"
+
+
+def _as_shown(value: float, source: str) -> float:
+    """The number that a cell shows: ours is rounded, the paper's is as printed."""
+    return float(_digits(value).replace(",", "")) if source == OURS else value
+
+
+def _first_number(cell: str) -> float:
+    """The mean in a cell as the paper printed it; nan if it has no number."""
+    number = re.match(r"[~ ]*(\d[\d,]*\.?\d*)", cell)
+    return float(number[1].replace(",", "")) if number else math.nan
