@@ -12,7 +12,7 @@ import usd3
 from usd3._internal.checks import as_count, as_number, require
 from usd3._internal.fields import require_fields
 from usd3._internal.files import write_whole, written_whole
-from usd3._internal.messages import near
+from usd3._internal.messages import suggestion
 from usd3._internal.progress import say
 from usd3._internal.tables import aligned
 from usd3.paper import Study, Table, collect
@@ -96,7 +96,7 @@ def _asked(folder: Path, name: str | None) -> list[Table]:
     require(name is not None, "name", None, f"that of a table or figure: {names}")
     found = [table for table in tables if table.name == name] or [table for table in tables if table.study == name]
     known = [word for table in tables for word in (table.name, table.study)]
-    require(bool(found), "name", name, f"one of {names}, or the study of some{near(str(name), known)}")
+    require(bool(found), "name", name, f"one of {names}, or the study of some{suggestion(str(name), known)}")
     return found
 
 

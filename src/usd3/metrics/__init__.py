@@ -6,7 +6,7 @@ images: by what a network sees in them.
 
 from typing import TYPE_CHECKING
 
-from usd3._internal.lazy import lazily
+from usd3._internal.imports import lazily
 from usd3.metrics.edits import edit_diversity
 from usd3.metrics.images import ImageMetrics, frechet_distance, image_metrics, label_score, nearest, precision_recall
 from usd3.metrics.melodies import melody_structure

@@ -10,7 +10,7 @@ from torch import nn
 
 from usd3._internal.checks import as_count, as_number, require
 from usd3._internal.fields import require_fields
-from usd3._internal.imported import imported_class
+from usd3._internal.imports import imported_class
 from usd3.core.diffusion import Diffusion
 from usd3.nets.film_transformer import FilmTransformer
 from usd3.nets.hollow import Hollow

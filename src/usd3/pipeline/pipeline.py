@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from usd3._internal.checks import as_count, as_mask, as_tokens, require, require_type
 from usd3._internal.compile import Compiled
 from usd3._internal.device import device_named
-from usd3._internal.fields import made_of, require_fields
+from usd3._internal.fields import from_mapping, require_fields
 from usd3._internal.files import write_whole, written_whole
 from usd3._internal.graphs import as_captured
-from usd3._internal.messages import near
-from usd3._internal.plain import parse_json
+from usd3._internal.messages import suggestion
 from usd3._internal.processes import gathered, rank_and_world
 from usd3._internal.random import seed_of
 from usd3._internal.threads import waiting_asleep
 from usd3._internal.weights import load_weights, require_weights
+from usd3._internal.yaml_json import parse_json
 from usd3._version import __version__
 from usd3.core.options import DiffusionConfig
 from usd3.core.process import is_grid
@@ -106,8 +106,8 @@ class PipelineConfig:
         }
         require_type(isinstance(values, dict), "config", values, "a mapping of names and values")
         there = [name for name in parts if values.get(name) is not None]
-        made: dict[str, Any] = {name: made_of(parts[name], values[name], name) for name in there}
-        return made_of(cls, {**values, **made}, "config")
+        made: dict[str, Any] = {name: from_mapping(parts[name], values[name], name) for name in there}
+        return from_mapping(cls, {**values, **made}, "config")
 
     @classmethod
     def read(cls, folder: Path) -> "PipelineConfig":
@@ -184,7 +184,7 @@ class Pipeline:
             if not (folder / name).is_file():
                 expected, packaged = "a folder with config.json and model.safetensors", list_models()
                 if packaged:
-                    expected += f", or a packaged model: {', '.join(packaged)}{near(folder.name, packaged)}"
+                    expected += f", or a packaged model: {', '.join(packaged)}{suggestion(folder.name, packaged)}"
                 raise FileNotFoundError(f"{folder / name}: expected {expected}")
         config = PipelineConfig.read(folder)
         if not trust_code:

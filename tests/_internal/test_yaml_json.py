@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from support.runs import tiny_recipe
-from usd3._internal.plain import read_json, read_yaml
+from usd3._internal.yaml_json import read_json, read_yaml
 from usd3.cli.main import main
 
 REFUSED = "with its aliases written out"
