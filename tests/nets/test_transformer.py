@@ -209,7 +209,9 @@ def test_two_axes_are_rows_and_columns():
 def test_axes_are_those_of_the_objects():
     with pytest.raises(ValueError, match=r"x_t.shape = \(3, 6\): expected objects of 2 axes"):
         small(axes=2)(X, T)
-    with pytest.raises(ValueError, match="axes = 9"):
+    with pytest.raises(ValueError, match="axes = 0"):
+        small(axes=0)
+    with pytest.raises(ValueError, match="dim = 16: expected at least 2 heads axes = 36"):
         small(axes=9)
     config = ModelConfig(dim=16, depth=1, heads=2)
     diffusion = usd3.Diffusion(usd3.Uniform(7), usd3.Cosine())

@@ -35,7 +35,7 @@ from usd3.kinds.options import DataConfig
 from usd3.methods.base import Method
 from usd3.methods.options import MethodConfig
 from usd3.nets import Hollow, MaskedTransformer, SelfConditioned
-from usd3.nets.options import NETS, ModelConfig
+from usd3.nets.options import NETS, ModelConfig, is_packaged
 from usd3.pipeline.packaged import find_model, list_models
 from usd3.pipeline.trust import require_trusted
 
@@ -244,7 +244,7 @@ class Pipeline:
         if wanted is not None:
             wanted, pad = self._without_padding(wanted, pad)
             wanted = self.encoded(wanted)
-        ours = type(self._bare) in NETS.values()  # does the same in every call, so a CUDA graph can replay it
+        ours = is_packaged(self._bare)  # does the same in every call, so a CUDA graph can replay it
 
         def draw(rows: slice) -> Tensor:
             own = [None if part is None else part[rows].to(self.device) for part in (given, wanted, pad)]
