@@ -18,7 +18,7 @@ from usd3.cli.prompts import Prompt, read_prompt
 from usd3.core.samplers import Corrector, Step
 from usd3.kinds.image.tokens import about_tokens
 from usd3.kinds.melody.midi import require_symusic, write_midi
-from usd3.pictures import animate_denoising, piano_roll, token_grid, token_maps
+from usd3.pictures import animate_denoising, animate_roll, piano_roll, token_grid, token_maps
 from usd3.pipeline.packaged import results_folder
 from usd3.pipeline.pipeline import Pipeline
 
@@ -213,11 +213,13 @@ def _write(
         else:
             token_grid(flat[first], picture, config.num_classes, given, titles, pad=shown_pad)
     if frames and kind in ("", ".gif"):
-        mask = pipeline.diffusion.noise.mask
-        classes = None if config.music else pipeline.diffusion.noise.num_classes
+        noise = pipeline.diffusion.noise
         path = [_decoded_frame(frame.flatten(1), pipeline) for frame in frames]
         picture = out if is_file else out / "denoising.gif"
-        animate_denoising(path, picture, classes, given=given, mask=None if config.music else mask)
+        if config.music:
+            animate_roll(path, picture, given)
+        else:
+            animate_denoising(path, picture, noise.num_classes, given, noise.mask)
 
 
 def _lengths(x: Tensor, pad: Tensor | None) -> list[int]:
