@@ -23,7 +23,7 @@ from usd3.kinds.image.opening import (
     require_images_of,
     side_of,
 )
-from usd3.metrics.images import nearest
+from usd3.metrics.feature_sets import nearest
 from usd3.pictures import animate_images, image_grid, inpainting_grid, neighbour_grid, with_hole
 from usd3.pipeline.pipeline import Pipeline
 
