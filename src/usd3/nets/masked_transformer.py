@@ -40,6 +40,7 @@ class MaskedTransformer(nn.Module):
     """
 
     is_hollow = True
+    can_compile = False  # a loop over many chunks, each of which would be compiled
 
     def __init__(
         self,

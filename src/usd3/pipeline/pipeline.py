@@ -34,7 +34,7 @@ from usd3.kinds.dataset import ImageSource
 from usd3.kinds.options import DataConfig
 from usd3.methods.base import Method
 from usd3.methods.options import MethodConfig
-from usd3.nets import Hollow, MaskedTransformer, SelfConditioned
+from usd3.nets import Hollow, SelfConditioned
 from usd3.nets.options import NETS, ModelConfig, is_packaged
 from usd3.pipeline.packaged import find_model, list_models
 from usd3.pipeline.trust import require_trusted
@@ -292,7 +292,7 @@ class Pipeline:
         time. The masked network is not: it is a loop over many parts, and each would be compiled.
         """
         half, ready = self.config.precision == "bf16", None
-        if self.compile and not isinstance(self._bare, MaskedTransformer):
+        if self.compile and getattr(self._bare, "can_compile", True):
             self.diffusion.noise.probs_on(self.device)  # made inside a call, the next would compile again
             ready = self._compiled
         return _Network(self.model, self.device, half, ready, num)
@@ -361,10 +361,10 @@ def _require_fitting(method: Method, config: PipelineConfig) -> None:
     require(method.reads == "full" or not model.hollow, "model.hollow", True, output)
     own = f"false for {name}, whose network does not say p(x_0 | x_t)"
     require(method.reads == "full" or not model.self_conditioning, "model.self_conditioning", True, own)
-    hollow = sorted(net for net, kind in NETS.items() if getattr(kind, "is_hollow", False))
-    blind = not method.needs_hollow or model.net not in NETS or model.net in hollow
-    unseen = f"{' or '.join(hollow)} for {name}, which learns nothing from a network that sees the element"
-    require(blind, "model.net", model.net, unseen)
+    if method.needs_hollow and model.net in NETS:
+        hollow = sorted(net for net, kind in NETS.items() if getattr(kind, "is_hollow", False))
+        expected = f"{' or '.join(hollow)} for {name}, which learns nothing from a network that sees the element"
+        require(model.net in hollow, "model.net", model.net, expected)
     require(method.fuses or not model.projection, "model.projection", True, f"false for {name}, which needs the logits")
 
 
