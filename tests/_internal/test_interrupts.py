@@ -33,8 +33,8 @@ sys.exit(usd3.__main__.main())
 @pytest.mark.parametrize("call", [20, 50, 2_000, 20_000, 60_000])
 def test_while_the_program_is_loaded_it_ends_with_one_line(call, tmp_path):
     words = [sys.executable, "-c", INTERRUPTED, str(call)]
-    found = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert (found.returncode, found.stdout, found.stderr) == (130, "", "usd3 train: interrupted\n")
+    result = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "usd3 train: interrupted\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -55,7 +55,7 @@ def as_program(monkeypatch):
 @pytest.mark.parametrize("part", range(8))
 def test_while_a_training_is_set_up_it_leaves_nothing_behind(part, as_program, tmp_path, capsys, monkeypatch):
     path = tiny_recipe(tmp_path).data.path
-    calls, last = 0, 200 + 1_500 * part
+    calls, last = 0, 500 + 1_500 * part  # from the first moments of the command to the last before training
 
     def count(frame, event, argument):
         nonlocal calls

@@ -19,6 +19,6 @@ KINDS = {
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """ " (is X meant?)" for the known word X most similar to `word`; an empty text if none is similar."""
+    """The hint "(is X meant?)" with the known word X that is most similar to `word`; empty if none is similar."""
     similar = difflib.get_close_matches(word, list(known), n=1)
     return f" (is {similar[0]} meant?)" if similar else ""
