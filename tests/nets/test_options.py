@@ -104,9 +104,9 @@ def test_arguments_without_an_option_of_their_own():
 @pytest.mark.parametrize(
     ("sizes", "shape", "message"),
     [
-        ({"dim": 7, "heads": 6}, [8], "model.dim = 7: expected a multiple of 2 heads = 12"),
-        ({"dim": 1, "heads": 1}, [8], "model.dim = 1: expected a multiple of 2 heads = 2"),
-        ({"dim": 6, "heads": 2}, [2, 4], "model.dim = 6: expected a multiple of 2 heads = 4"),
+        ({"dim": 7, "heads": 6}, [8], "model.dim = 7: expected a multiple of 12, twice the number of heads"),
+        ({"dim": 1, "heads": 1}, [8], "model.dim = 1: expected a multiple of 2, twice the number of heads"),
+        ({"dim": 6, "heads": 2}, [2, 4], "model.dim = 6: expected a multiple of 4, twice the number of heads"),
     ],
 )
 def test_impossible_sizes_are_refused_in_the_names_of_the_options(net, sizes, shape, message):
@@ -115,9 +115,9 @@ def test_impossible_sizes_are_refused_in_the_names_of_the_options(net, sizes, sh
 
 
 def test_sizes_that_one_network_alone_cannot_have_are_refused():
-    with pytest.raises(ValueError, match=r"^model.dim = 4: expected at least 2 heads axes = 8"):
+    with pytest.raises(ValueError, match=r"^model.dim = 4: expected at least 8, 2 for each head and axis"):
         ModelConfig(dim=4, heads=2, depth=1).build(DIFFUSION, [2, 4])
-    with pytest.raises(ValueError, match=r"^dim = 4: expected at least 2 heads axes = 8"):
+    with pytest.raises(ValueError, match=r"^dim = 4: expected at least 8, 2 for each head and axis"):
         Transformer(3, dim=4, heads=2, axes=2)
     for net, kind in (("hollow_transformer", HollowTransformer), ("masked_transformer", MaskedTransformer)):
         with pytest.raises(ValueError, match=r"^model.dim = 2: expected an integer >= 4"):

@@ -211,7 +211,7 @@ def test_axes_are_those_of_the_objects():
         small(axes=2)(X, T)
     with pytest.raises(ValueError, match="axes = 0"):
         small(axes=0)
-    with pytest.raises(ValueError, match="dim = 16: expected at least 2 heads axes = 36"):
+    with pytest.raises(ValueError, match="dim = 16: expected at least 36, 2 for each head and axis"):
         small(axes=9)
     config = ModelConfig(dim=16, depth=1, heads=2)
     diffusion = usd3.Diffusion(usd3.Uniform(7), usd3.Cosine())

@@ -124,13 +124,13 @@ class ModelConfig:
             require(name in parameters or not getattr(self, name), f"model.{name}", True, f"false for {self.net}")
         named = {one.name: getattr(self, one.name) for one in fields(self)}
         named["mlp"] = 4 * self.dim if self.mlp is None else self.mlp
-        from_data = {"num_classes": num_classes, "length": math.prod(shape), "axes": max(1, len(shape))}
-        further = [name for name in parameters if name not in named | from_data]
+        from_data = {"length": math.prod(shape), "axes": max(1, len(shape))}
+        further = [name for name in parameters if name not in {"num_classes", *named, *from_data}]
         unknown = set(self.options) - set(further)
         require(not unknown, "model.options", self.options, f"only {', '.join(further) or 'none'} for {self.net}")
         with _named_as_options(self.options):
             arguments = {name: value for name, value in (named | from_data).items() if name in parameters}
-            return kind(**arguments | self.options)
+            return kind(num_classes=num_classes, **arguments, **self.options)
 
     def _build_imported(self, num_classes: int) -> nn.Module:
         """A network of the user's own."""

@@ -62,7 +62,7 @@ class Transformer(nn.Module):
         self.num_classes, self.time_dim = as_count(num_classes, "num_classes", 2), as_count(time_dim, "time_dim", 4)
         require_sizes(dim, depth, heads, dropout)
         self.axes = as_count(axes, "axes", 1)
-        require(dim >= 2 * heads * axes, "dim", dim, f"at least 2 heads axes = {2 * heads * axes}")
+        require(dim >= 2 * heads * axes, "dim", dim, f"at least {2 * heads * axes}, 2 for each head and axis")
         self.head_dim = dim // heads
         self.embed = nn.Embedding(num_classes, dim)
         self.given = nn.Parameter(torch.zeros(dim))
