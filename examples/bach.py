@@ -1,8 +1,8 @@
-"""The main job on embedded data: listen to a trained model, then train on Bach's melodies, continue, fill, measure.
+"""Melodies from start to end: draw from a trained model, then train one on Bach, continue and fill melodies, evaluate.
 
     python examples/bach.py
 
-It runs the commands that it prints, so each of them can be run by hand. A few minutes on two CPU cores.
+It prints each command before it runs it, so you can run the commands by hand. A few minutes on two CPU cores.
 """
 
 import argparse
@@ -15,19 +15,19 @@ from usd3.cli.main import main as usd3
 
 
 def main() -> int:
-    """Draw from the packaged model; then train, continue, fill, measure. Every result goes into a new folder."""
+    """Run the commands; all results go into new folders."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", default="runs", help="where the folder of the run is made")
-    parser.add_argument("--limit", type=int, default=100, help="held-out melodies to measure on")
+    parser.add_argument("--runs", default="runs", help="where the new folders are created")
+    parser.add_argument("--limit", type=int, default=100, help="held-out melodies for the evaluation")
     parser.add_argument("--steps", type=int, default=64, help="sampling steps")
-    options, extra = parser.parse_known_args()
+    options, training_options = parser.parse_known_args()
     began = time.monotonic()
     tunes, run = (new_folder(options.runs, name) for name in ("tunes", "demo"))
     prompt = ["--prompt", "test", "--steps", str(options.steps)]
     continued, filled = str(run / "continued"), str(run / "filled")
     commands = [
         ["sample", "bach", "--num", "4", "--steps", str(options.steps), "--out", str(tunes)],
-        ["train", "bach-small", "absorbing", "--training.steps", "1500", "--run", str(run), *extra],
+        ["train", "bach-small", "absorbing", "--training.steps", "1500", "--run", str(run), *training_options],
         ["sample", str(run), *prompt, "--num", "4", "--prefix", "32", "--animate", "true", "--out", continued],
         ["sample", str(run), *prompt, "--num", "1", "--fill", "48:80", "--out", filled],
         ["evaluate", str(run), "--steps", str(options.steps), "--limit", str(options.limit)],

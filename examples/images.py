@@ -1,9 +1,9 @@
-"""The whole way of images, small: a classifier, a VQGAN, tokens, diffusion on them, samples, a hole filled, scores.
+"""Images from start to end, at a small size: classifier, VQGAN, tokens, diffusion, samples, inpainting, scores.
 
     python examples/images.py
 
-The images are drawn here: discs, squares and crosses in three colours. It runs the commands that it prints, so each of
-them can be run by hand, and with images of your own. About a minute on two CPU cores.
+The script draws the images itself: discs, squares and crosses in three colours. It prints each command before it runs
+it, so you can run the commands by hand, also with your own images. About a minute on two CPU cores.
 """
 
 import argparse
@@ -22,28 +22,28 @@ COLOURS = np.array([[214, 64, 69], [46, 134, 193], [244, 208, 63]])
 SHAPES = ("disc", "square", "cross")
 
 
-def drawn(count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (N, 16, 16, 3) of one shape each, anywhere on a grey ground, and which shape and colour it is, 0..8."""
-    random = np.random.default_rng(seed)
-    labels = random.integers(len(SHAPES) * len(COLOURS), size=count)
-    centre, radius = random.choice([5.5, 9.5], (2, count, 1, 1)), random.choice([3.5, 5], (count, 1, 1))
+def draw_shapes(count: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images (N, 16, 16, 3), each with one shape on a grey background, and labels 0..8 of the shape and its colour."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(len(SHAPES) * len(COLOURS), size=count)
+    centre, radius = rng.choice([5.5, 9.5], (2, count, 1, 1)), rng.choice([3.5, 5], (count, 1, 1))
     down, right = (np.arange(SIDE).reshape(shape) - c for shape, c in zip(((1, -1, 1), (1, 1, -1)), centre))
     square = np.maximum(abs(down), abs(right)) < 0.9 * radius
     inside = np.stack([down**2 + right**2 < radius**2, square, square & (np.minimum(abs(down), abs(right)) < 1.2)])
     shape = inside[labels // len(COLOURS), np.arange(count)]
-    ground = random.choice([20, 90], (count, 1, 1, 1))
-    images = np.where(shape[..., None], COLOURS[labels % len(COLOURS)][:, None, None], ground)
+    background = rng.choice([20, 90], (count, 1, 1, 1))
+    images = np.where(shape[..., None], COLOURS[labels % len(COLOURS)][:, None, None], background)
     return images.astype(np.uint8), labels
 
 
 def main() -> int:
-    """Draw images, train all networks, sample, fill a hole, score; every result goes into a new folder."""
+    """Draw the images and run the commands; all results go into a new folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", default="runs", help="where the folder of the results is made")
-    parser.add_argument("--scale", type=float, default=1.0, help="train so many times as long")
+    parser.add_argument("--runs", default="runs", help="where the new folder is created")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the number of training steps")
     options = parser.parse_args()
     began, out = time.monotonic(), new_folder(options.runs, "images")
-    (train, labels), (test, test_labels) = drawn(2000, seed=0), drawn(500, seed=1)
+    (train, labels), (test, test_labels) = draw_shapes(2000, seed=0), draw_shapes(500, seed=1)
     classes = [f"{c} {s}" for s in SHAPES for c in ("red", "blue", "yellow")]
     pictures, tokens = str(out / "shapes.npz"), str(out / "tokens.npz")
     np.savez(pictures, train=train, test=test, train_labels=labels, test_labels=test_labels, classes=classes)
@@ -57,7 +57,7 @@ def main() -> int:
     small = "--model.dim 48 --model.depth 3 --training.batch_size 64 --training.given random"
     commands = [
         f"classifier --run {looks} {judging}",  # for the perceptual loss
-        f"classifier --run {judge} {judging} --seed 1",  # for the scores: another one, which the VQGAN never saw
+        f"classifier --run {judge} {judging} --seed 1",  # for the scores: the VQGAN never sees it
         f"vqgan --run {vqgan} {fit} --num_codes 64 --code_dim 16 --filters [16,24,32] --blocks 1"
         f" --perceptual {looks} --gan_weight 0.02 --discriminator_width 8 --steps {steps(500)} --lr 3e-3",
         f"encode {vqgan} --images {pictures} --out {tokens}",
@@ -74,7 +74,7 @@ def main() -> int:
             return status
     print(f"\n{time.monotonic() - began:.0f} seconds. Look at:")
     for path in sorted([*Path(out).rglob("*.png"), *Path(out).rglob("*.gif")]):
-        if path.parent.parent == out or path.parent == out:  # not every single image
+        if path.parent.parent == out or path.parent == out:  # not each single image
             print(f"  {path}")
     return 0
 

@@ -1,4 +1,4 @@
-"""Fill a box of an image in several ways, with a trained model of image tokens and the VQGAN of its tokens.
+"""Fill a box of an image in several ways, with a trained model of image tokens and the VQGAN that made the tokens.
 
     python examples/inpainting.py runs/image runs/vqgan photo.png --rows 2:6 --columns 2:6 --out filled.png
 
@@ -17,7 +17,7 @@ from usd3.pictures import inpainting_grid, with_hole
 
 
 def span(text: str) -> tuple[int, int]:
-    """START:STOP as two numbers."""
+    """The two numbers of START:STOP."""
     start, _, stop = text.partition(":")
     if not (start.isdecimal() and stop.isdecimal()):
         raise argparse.ArgumentTypeError(f"{text}: expected START:STOP, as in 2:6")
@@ -29,13 +29,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="folder of a run of usd3 train on image tokens")
     parser.add_argument("vqgan", help="folder of the VQGAN that made the tokens")
-    parser.add_argument("image", help="the image to fill; its middle square is taken")
+    parser.add_argument("image", help="the image to fill; its central square is used")
     parser.add_argument("--rows", type=span, default=(2, 6), help="rows of tokens to fill, START:STOP")
     parser.add_argument("--columns", type=span, default=(2, 6), help="columns of tokens to fill, START:STOP")
-    parser.add_argument("--num", type=int, default=4, help="how many ways")
+    parser.add_argument("--num", type=int, default=4, help="how many ways to fill the box")
     parser.add_argument("--steps", type=int, default=100, help="sampling steps")
     parser.add_argument("--seed", type=int, default=0, help="seed of all draws")
-    parser.add_argument("--out", default="filled.png", help="the picture")
+    parser.add_argument("--out", default="filled.png", help="the picture to write")
     options = parser.parse_args()
     if Path(options.out).suffix != ".png" or Path(options.out).exists():
         parser.error(f"--out {options.out}: expected a .png file that does not exist")
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def fill(options: argparse.Namespace) -> None:
-    """Encode, fill, decode, draw."""
+    """Encode the image, fill the box, decode and draw the results."""
     pipeline = usd3.Pipeline.from_pretrained(options.model)
     config, kind = pipeline.config, pipeline.kind
     if not isinstance(kind, ImageTokens):
@@ -57,10 +57,10 @@ def fill(options: argparse.Namespace) -> None:
     image = read_image(options.image, side_of(image_size(vqgan, config.shape)))[None]
     tokens = vqgan.encode_images(image)
     given = box_given(config.shape, [options.rows, options.columns])
-    ways = tokens.expand(options.num, -1, -1)
-    filled = pipeline.sample(num_steps=options.steps, tokens=ways, given=given, seed=options.seed)
-    known = with_hole(vqgan.decode_images(tokens), given)
-    inpainting_grid(image, known, vqgan.decode_images(filled)[None], options.out)
+    copies = tokens.expand(options.num, -1, -1)
+    filled = pipeline.sample(num_steps=options.steps, tokens=copies, given=given, seed=options.seed)
+    with_box = with_hole(vqgan.decode_images(tokens), given)
+    inpainting_grid(image, with_box, vqgan.decode_images(filled)[None], options.out)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""Melodies of POP909 as one .npz with train, test and parrot, as the recipe `pop909` and `usd3 paper run music` take.
+"""Convert POP909 to one .npz file of melodies for the recipe `pop909` and for `usd3 paper run music`.
 
     git clone https://github.com/music-x-lab/POP909-Dataset
     python examples/pop909.py POP909-Dataset/POP909 pop909_melody_256.npz
 
-Each melody is a window of 256 steps, four to a beat, 16 bars: 0..127 is the MIDI pitch that sounds, 128 a rest. Songs
-whose bars have other beats than four are left out, and windows with more rests than notes or fewer than five pitches.
-Held-out songs give `test`, without windows that begin with two bars of rests or as a training window does. `parrot` has
-windows of training songs, one of a song at most, that begin as up to three training windows do and go on in another
-way: for the train-to-test ratios. train_song, test_song and parrot_song say of which song each window is.
+A melody is a window of 256 steps, 16 bars with four steps per beat: 0..127 is a MIDI pitch, 128 a rest. Songs whose
+bars do not have four beats are skipped, and so are windows with more rests than notes or fewer than five pitches.
+
+- train: windows of the training songs.
+- test: windows of held-out songs, except those that begin with two bars of rests or exactly like a training window.
+- parrot: windows of training songs, at most one per song, that begin like one to three training windows and continue
+  differently. They are for the train-to-test ratios.
+- train_song, test_song, parrot_song: the number of the song of each window.
 """
 
 import argparse
@@ -26,7 +29,7 @@ LENGTH, HEAD, BAR = 256, 32, 16
 
 
 def melody(folder: Path) -> tuple[np.ndarray, int] | None:
-    """A song on the grid of its beats, and where its first bar begins; None where bars have other beats than four."""
+    """The pitches of a song, one per step, and the step of its first bar; None if its bars do not have four beats."""
     beats, _, first = np.loadtxt(folder / "beat_midi.txt").T
     bars = np.flatnonzero(first)
     if len(bars) < 2 or Counter(np.diff(bars).tolist()).most_common(1)[0][0] != 4:
@@ -37,13 +40,13 @@ def melody(folder: Path) -> tuple[np.ndarray, int] | None:
     if track is None or not len(track.notes):
         raise ValueError(f"{file}: expected a track MELODY with notes")
     notes = track.notes.numpy()
-    before, after = np.arange(-64, 0), np.arange(1, 65)  # beats go on at both ends
+    before, after = np.arange(-64, 0), np.arange(1, 65)  # extend the beats at both ends
     times = np.r_[beats[0] + before * (beats[1] - beats[0]), beats, beats[-1] + after * (beats[-1] - beats[-2])]
-    at = [
+    note_steps = [
         np.interp(t, times, 4.0 * np.arange(-64, len(beats) + 64))
         for t in (notes["time"], notes["time"] + notes["duration"])
     ]
-    starts, stops = (np.floor(steps + 0.5).astype(int) for steps in at)
+    starts, stops = (np.floor(steps + 0.5).astype(int) for steps in note_steps)
     steps = np.full(max(stops.max(), 4 * len(beats)) + 1, REST, np.uint8)
     stops = np.maximum(stops, starts + 1)
     for start, stop, pitch in zip(starts, stops, notes["pitch"]):  # a later note ends an earlier one
@@ -52,7 +55,7 @@ def melody(folder: Path) -> tuple[np.ndarray, int] | None:
 
 
 def windows(song: tuple[np.ndarray, int], hop: int) -> Iterator[np.ndarray]:
-    """Those with enough notes, from the first bar on."""
+    """The windows of a song with enough notes, every `hop` steps from the first bar on."""
     steps, first = song
     for start in range(first, len(steps) - LENGTH + 1, hop):
         window = steps[start : start + LENGTH]
@@ -60,32 +63,43 @@ def windows(song: tuple[np.ndarray, int], hop: int) -> Iterator[np.ndarray]:
             yield window
 
 
-def parrot(song: tuple[np.ndarray, int], heads: Counter[bytes], known: set[bytes]) -> np.ndarray | None:
-    """The first window that begins as training windows do, and is none of them."""
+def parrot(song: tuple[np.ndarray, int], heads: Counter[bytes], train: set[bytes]) -> np.ndarray | None:
+    """The first window that begins like one to three training windows and is not one of them; None if there is none.
+
+    `heads` counts the beginnings of the training windows, `train` holds the whole windows.
+    """
     for window in windows(song, BAR):
-        begin = window[:HEAD]
-        if np.sum(begin != REST) >= HEAD // 2 and 1 <= heads[begin.tobytes()] <= 3 and window.tobytes() not in known:
+        head = window[:HEAD]
+        if np.sum(head != REST) >= HEAD // 2 and 1 <= heads[head.tobytes()] <= 3 and window.tobytes() not in train:
             return window
     return None
 
 
 def convert(folder: Path, held_out: float, most: int, most_parrot: int, seed: int) -> dict[str, Any]:
-    """All arrays; `most` and `most_parrot` windows for training and for the ratios, where there are more."""
+    """All arrays of the file.
+
+    Args:
+        folder: The folder POP909 of the dataset.
+        held_out: The share of held-out songs.
+        most: The largest number of training windows.
+        most_parrot: The largest number of windows in `parrot`.
+        seed: Chooses the songs and windows.
+    """
     read = {int(path.name): melody(path) for path in sorted(folder.glob("[0-9][0-9][0-9]"))}
     songs = {number: song for number, song in read.items() if song is not None}
     if len(songs) < 2:
         raise ValueError(f"{folder}: expected folders 001, 002, ... of POP909, each with beat_midi.txt and a MIDI file")
-    chance = np.random.default_rng(seed)
-    order = chance.permutation(list(songs)).tolist()
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(list(songs)).tolist()
     count = min(max(1, round(held_out * len(order))), len(order) - 1)
-    every = {w.tobytes(): (number, w) for number in order[count:] for w in windows(songs[number], 4 * BAR)}
-    taken = set(chance.permutation(len(every))[:most].tolist())
-    train = [found for i, found in enumerate(every.values()) if i in taken]
+    candidates = {w.tobytes(): (number, w) for number in order[count:] for w in windows(songs[number], 4 * BAR)}
+    taken = set(rng.permutation(len(candidates))[:most].tolist())
+    train = [candidate for i, candidate in enumerate(candidates.values()) if i in taken]
     heads = Counter(window[:HEAD].tobytes() for _, window in train)
-    others = ((number, window) for number in order[:count] for window in windows(songs[number], 8 * BAR))
-    test = [(n, w) for n, w in others if np.any(w[:HEAD] != REST) and not heads[w[:HEAD].tobytes()]]
-    known = {window.tobytes() for _, window in train}
-    repeated = ((number, parrot(songs[number], heads, known)) for number in order[count:])
+    held_out_windows = ((number, window) for number in order[:count] for window in windows(songs[number], 8 * BAR))
+    test = [(n, w) for n, w in held_out_windows if np.any(w[:HEAD] != REST) and not heads[w[:HEAD].tobytes()]]
+    whole = {window.tobytes() for _, window in train}
+    repeated = ((number, parrot(songs[number], heads, whole)) for number in order[count:])
     again = [(number, window) for number, window in repeated if window is not None][:most_parrot]
     arrays: dict[str, Any] = {}
     for name, part in (("train", train), ("test", test), ("parrot", again)):
@@ -99,10 +113,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="the folder POP909 of the dataset")
     parser.add_argument("out", type=Path, help="the .npz file")
-    parser.add_argument("--held_out", type=float, default=0.16, help="the share of songs that are held out")
-    parser.add_argument("--train", type=int, default=6000, help="at most so many windows for training")
-    parser.add_argument("--parrot", type=int, default=124, help="at most so many for the ratios")
-    parser.add_argument("--seed", type=int, default=0, help="which songs and windows these are")
+    parser.add_argument("--held_out", type=float, default=0.16, help="the share of held-out songs")
+    parser.add_argument("--train", type=int, default=6000, help="the largest number of training windows")
+    parser.add_argument("--parrot", type=int, default=124, help="the largest number of windows for the ratios")
+    parser.add_argument("--seed", type=int, default=0, help="chooses the songs and windows")
     options = parser.parse_args()
     if options.out.suffix != ".npz" or options.out.exists():
         parser.error(f"{options.out}: expected an .npz file that does not exist")

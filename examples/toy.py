@@ -1,7 +1,7 @@
-"""Learn a known distribution over pairs of 32 categories and compare exactly: no test set, no sampling noise.
+"""Learn a known distribution over pairs of 32 categories, and compare exactly: no test set, no sampling noise.
 
-A pair can be drawn as a point of a picture, and every quantity can be enumerated:
-the distribution the sampler really draws from, its cross entropy, and the bound that training minimises.
+A pair is a point of a picture, and every quantity can be enumerated: the distribution that the sampler draws from, its
+cross entropy, and the bound that training minimises.
 
     python examples/toy.py --out toy.png
 """

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from usd3.__main__ import main as usd3_main
-from usd3._internal.interrupts import end_at_once
+from usd3._internal.interrupts import exit_on_interrupt
 
 __all__ = ["Child", "Ended", "Program", "complaint", "contents", "run_usd3", "usd3_main"]
 
@@ -119,7 +119,7 @@ def _be_the_program(arguments: Sequence[str], folder: Path, err: Path, program: 
         sys.argv = ["usd3", *arguments]
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        end_at_once()  # as the program begins
+        exit_on_interrupt()  # as the program begins
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _CAUGHT)
         status = program()
     except BaseException:

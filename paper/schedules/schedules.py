@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import usd3
 from usd3._internal.files import write_whole
 from usd3.evaluation.plots import LINES
-from usd3.pictures._common import INK, SOFT_INK, new_figure, save, style
+from usd3.pictures.figures import INK, SOFT_INK, new_figure, save, style
 
 Array = NDArray[np.float64]
 Formula = Callable[[Array], Array]

@@ -9,7 +9,7 @@ from typing import Any
 
 from usd3._internal.checks import require
 from usd3._internal.files import write_whole, written_whole
-from usd3._internal.messages import near
+from usd3._internal.messages import suggestion
 from usd3._internal.progress import say
 from usd3._internal.tables import Table
 from usd3.cli.paper import PaperOptions
@@ -56,7 +56,7 @@ def _named(folder: Path, name: str | None) -> list[PaperTable]:
     require(name is not None, "name", None, f"that of a table or figure: {names}")
     chosen = [table for table in tables if table.name == name] or [table for table in tables if table.study == name]
     words = [word for table in tables for word in (table.name, table.study)]
-    require(bool(chosen), "name", name, f"one of {names}, or the study of some{near(str(name), words)}")
+    require(bool(chosen), "name", name, f"one of {names}, or the study of some{suggestion(str(name), words)}")
     return chosen
 
 

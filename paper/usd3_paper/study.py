@@ -16,7 +16,7 @@ import torch
 from usd3._internal.checks import require
 from usd3._internal.files import contents, write_whole
 from usd3._internal.locks import locked
-from usd3._internal.plain import read_yaml
+from usd3._internal.yaml_json import read_yaml
 from usd3.bench.machine import machine
 from usd3.cli.jobs import call
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from usd3._internal.plain import read_yaml
 from usd3._internal.tables import RANKS, Cell, Table, ranks, with_spread
+from usd3._internal.yaml_json import read_yaml
 
 __all__ = ["Line", "PaperTable"]
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from usd3._internal.lazy import lazily
+from usd3._internal.imports import lazily
 from usd3._version import __version__
 
 if TYPE_CHECKING:

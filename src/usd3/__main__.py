@@ -2,15 +2,15 @@
 
 import sys
 
-from usd3._internal.children import end_with_parent
-from usd3._internal.interrupts import end_at_once
+from usd3._internal.interrupts import exit_on_interrupt
+from usd3._internal.processes import end_with_parent
 
 __all__ = ["main"]
 
 
 def main() -> int:
     """Run the command line; its import takes a moment, in which Ctrl-C works too."""
-    end_at_once()
+    exit_on_interrupt()
     from usd3.cli.main import main
 
     return main()

@@ -33,8 +33,8 @@ sys.exit(usd3.__main__.main())
 @pytest.mark.parametrize("call", [20, 50, 2_000, 20_000, 60_000])
 def test_while_the_program_is_loaded_it_ends_with_one_line(call, tmp_path):
     words = [sys.executable, "-c", INTERRUPTED, str(call)]
-    found = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert (found.returncode, found.stdout, found.stderr) == (130, "", "usd3 train: interrupted\n")
+    result = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "usd3 train: interrupted\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -44,8 +44,8 @@ def as_program(monkeypatch):
     monkeypatch.setattr(_interrupts, "_seen", [])
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _interrupts.end_at_once()
-    _interrupts.raise_again()
+    _interrupts.exit_on_interrupt()
+    _interrupts.raise_on_interrupt()
     yield
     signal.setitimer(signal.ITIMER_REAL, 0)
     for number, handler in before.items():
@@ -55,7 +55,7 @@ def as_program(monkeypatch):
 @pytest.mark.parametrize("part", range(8))
 def test_while_a_training_is_set_up_it_leaves_nothing_behind(part, as_program, tmp_path, capsys, monkeypatch):
     path = tiny_recipe(tmp_path).data.path
-    calls, last = 0, 200 + 1_500 * part
+    calls, last = 0, 500 + 1_500 * part  # from the first moments of the command to the last before training
 
     def count(frame, event, argument):
         nonlocal calls
@@ -65,8 +65,8 @@ def test_while_a_training_is_set_up_it_leaves_nothing_behind(part, as_program, t
             os.kill(os.getpid(), signal.SIGINT)
 
     words = ["train", "array", "small", "--data.path", path, "--run", str(tmp_path / "run"), "--progress", "false"]
-    original = sys.modules["usd3.cli.main"].raise_again
-    monkeypatch.setattr("usd3.cli.main.raise_again", lambda: (original(), sys.setprofile(count)))
+    original = sys.modules["usd3.cli.main"].raise_on_interrupt
+    monkeypatch.setattr("usd3.cli.main.raise_on_interrupt", lambda: (original(), sys.setprofile(count)))
     try:
         assert main([*words, "--training.accelerator", "cpu", "--training.steps", "100000"]) == 130
     finally:
@@ -135,7 +135,7 @@ def test_the_set_up_and_the_end_of_a_trainer_are_not_broken_off(hook, as_program
         fit(recipe, tmp_path / "run", progress=False, callbacks=[interrupted])
     assert hook in interrupted.ended
     assert (tmp_path / "run" / "model.safetensors").exists() is (hook == "teardown")
-    fit(recipe, tmp_path / "run", resume=hook == "teardown", progress=False)  # nothing is noted any more
+    fit(recipe, tmp_path / "run", resume=hook == "teardown", progress=False)  # no interrupt is deferred any more
 
 
 def test_a_second_time_stops_at_once(as_program, tmp_path):
@@ -156,8 +156,8 @@ def test_a_second_time_stops_at_once(as_program, tmp_path):
 def test_who_ignores_interruptions_goes_on_ignoring_them():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        _interrupts.end_at_once()
-        _interrupts.raise_again()
+        _interrupts.exit_on_interrupt()
+        _interrupts.raise_on_interrupt()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

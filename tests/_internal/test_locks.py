@@ -38,10 +38,10 @@ def test_a_folder_in_use_is_refused_with_the_process_that_has_it_and_taken_over_
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "in\n"
-        told = refusal(tmp_path)
-        assert told.startswith(f"resume = {tmp_path}: ")
-        assert f"process {process.pid} on {socket.gethostname()} (since 20" in told
-        assert "wait for its end, or end it" in told
+        message = refusal(tmp_path)
+        assert message.startswith(f"resume = {tmp_path}: ")
+        assert f"process {process.pid} on {socket.gethostname()} (since 20" in message
+        assert "wait for its end, or end it" in message
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()

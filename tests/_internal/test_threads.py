@@ -53,17 +53,17 @@ def two_threads(monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="libgomp runs the threads on Linux")
 def test_a_call_inside_another_shares_the_team_that_is_held(two_threads, monkeypatch):
-    made, ended = [], []
-    monkeypatch.setattr(_Holder, "__init__", lambda self: made.append(self))
+    started, ended = [], []
+    monkeypatch.setattr(_Holder, "__init__", lambda self: started.append(self))
     monkeypatch.setattr(_Holder, "end", lambda self: ended.append(self))
     with waiting_asleep():
-        outer = list(made)
+        outer = list(started)
         with waiting_asleep():
             pass
         assert ended == []
     assert len(outer) >= 1
-    assert made == outer
-    assert set(ended) == set(made)
+    assert started == outer
+    assert set(ended) == set(started)
 
 
 @pytest.mark.parametrize("setting", WAIT_SETTINGS)

@@ -14,7 +14,7 @@ from usd3.cli import jobs
 # a training that saves when it is told to end, started in place of `usd3`
 SLOW = """
 import os, pathlib, signal, sys, time
-from usd3._internal.children import end_with_parent
+from usd3._internal.processes import end_with_parent
 def save(*_):
     time.sleep(0.1)
     pathlib.Path("saved").touch()

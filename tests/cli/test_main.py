@@ -17,9 +17,9 @@ from PIL import Image
 import usd3
 from support.places import ROOT
 from support.runs import tiny_recipe
-from usd3._internal.output import show_plainly
 from usd3.cli import sample
 from usd3.cli.main import COMMANDS, main
+from usd3.cli.output import show_plainly
 from usd3.kinds import base
 from usd3.kinds.array import load_arrays
 from usd3.kinds.melody.midi import read_midi

@@ -165,7 +165,7 @@ def test_our_own_networks_are_replayed_by_themselves(precision, net, noise, repl
     assert [fn.captured for fn in replayed] == [True, True, True]
     assert not pipeline.sample(3, 4).isnan().any()
     assert len(replayed) == 3  # too few steps
-    monkeypatch.setattr("usd3.pipeline.pipeline.NETS", {})
+    monkeypatch.setattr("usd3.pipeline.pipeline.is_packaged", lambda net: False)
     assert torch.equal(fast, pipeline.sample(num_steps=20, batch_size=8, **masks))
     assert len(replayed) == 3
 

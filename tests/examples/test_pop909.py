@@ -54,14 +54,14 @@ def test_windows_are_cut_from_the_grid_of_the_beats(tmp_path, capsys):
         song(tmp_path / "songs", number, played, first_bar=2)
     song(tmp_path / "songs", 5, melody(5, 30), beats_of_a_bar=3)
     song(tmp_path / "songs", 6, np.r_[melody(6, 4), np.full(352, 128, np.uint8)])
-    found = convert(tmp_path / "songs", tmp_path / "a.npz", "--held_out", "0.2")
-    assert capsys.readouterr().out == f"{len(found['train'])} train, 2 test, 0 parrot in {tmp_path / 'a.npz'}\n"
+    arrays = convert(tmp_path / "songs", tmp_path / "a.npz", "--held_out", "0.2")
+    assert capsys.readouterr().out == f"{len(arrays['train'])} train, 2 test, 0 parrot in {tmp_path / 'a.npz'}\n"
     for part, hop in (("train", 64), ("test", 128)):
-        for number in set(found[f"{part}_song"].tolist()):
+        for number in set(arrays[f"{part}_song"].tolist()):
             expected = [steps[number][start : start + 256] for start in range(8, 416 - 255, hop)]
-            np.testing.assert_array_equal(found[part][found[f"{part}_song"] == number], expected)
-    assert set(found["train_song"]) | set(found["test_song"]) == {1, 2, 3, 4}
-    assert not set(found["train_song"]) & set(found["test_song"])
+            np.testing.assert_array_equal(arrays[part][arrays[f"{part}_song"] == number], expected)
+    assert set(arrays["train_song"]) | set(arrays["test_song"]) == {1, 2, 3, 4}
+    assert not set(arrays["train_song"]) & set(arrays["test_song"])
 
 
 def test_a_theme_that_comes_back_is_for_the_ratios(tmp_path):
@@ -69,14 +69,14 @@ def test_a_theme_that_comes_back_is_for_the_ratios(tmp_path):
     again = np.r_[theme, others[0][:320], theme, others[1][:320]]
     for number, steps in ((1, again), (2, again + 1), (3, melody(7, 40))):
         song(tmp_path / "songs", number, steps)
-    found = convert(tmp_path / "songs", tmp_path / "a.npz", "--held_out", "0.3", "--seed", "1")
-    heads = {window[:32].tobytes() for window in found["train"]}
-    known = {window.tobytes() for window in found["train"]}
-    assert len(found["parrot"]) == len(set(found["parrot_song"])) > 0
-    for window in found["parrot"]:
+    arrays = convert(tmp_path / "songs", tmp_path / "a.npz", "--held_out", "0.3", "--seed", "1")
+    heads = {window[:32].tobytes() for window in arrays["train"]}
+    train = {window.tobytes() for window in arrays["train"]}
+    assert len(arrays["parrot"]) == len(set(arrays["parrot_song"])) > 0
+    for window in arrays["parrot"]:
         assert window[:32].tobytes() in heads
-        assert window.tobytes() not in known
-    assert not any(window[:32].tobytes() in heads for window in found["test"])
+        assert window.tobytes() not in train
+    assert not any(window[:32].tobytes() in heads for window in arrays["test"])
     few = convert(
         tmp_path / "songs", tmp_path / "b.npz", "--held_out", "0.3", "--seed", "1", "--train", "2", "--parrot", "0"
     )

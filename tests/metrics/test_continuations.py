@@ -34,40 +34,40 @@ def songs(rng):
 @pytest.mark.parametrize(("kind", "function"), CLASSES)
 @pytest.mark.parametrize("skip", [0, 8])
 def test_mean_and_std_over_runs(kind, function, skip, songs):
-    made, true = songs
+    generated, true = songs
     metric = kind(2, num_runs=3, skip=skip)
-    metric.update(torch.from_numpy(made), torch.from_numpy(true))
-    runs = [function(run[:, skip:], true[:, skip:], 2).mean() for run in made]
+    metric.update(torch.from_numpy(generated), torch.from_numpy(true))
+    runs = [function(run[:, skip:], true[:, skip:], 2).mean() for run in generated]
     assert metric.compute() == pytest.approx((np.mean(runs), np.std(runs, ddof=1)))
     assert isinstance(metric.compute(), Summary)
 
 
 @pytest.mark.parametrize(("kind", "function"), CLASSES)
 def test_one_run(kind, function, songs):
-    made, true = songs[0][0], songs[1]
+    generated, true = songs[0][0], songs[1]
     metric = kind(3)
-    metric.update(made, true)
-    assert metric.compute() == pytest.approx((function(made, true, 3).mean(), 0.0))
+    metric.update(generated, true)
+    assert metric.compute() == pytest.approx((function(generated, true, 3).mean(), 0.0))
     same = kind(3)
-    same.update(made[None], true)
+    same.update(generated[None], true)
     assert same.compute() == metric.compute()
 
 
 def test_edit_diversity_over_pairs(songs):
-    made, _ = songs
+    generated, _ = songs
     metric = EditDiversity(skip=8)
-    metric.update(made)
-    pairs = pair_edits(made[..., 8:]).mean(1)
-    assert metric.compute() == pytest.approx((edit_diversity(made[..., 8:]).mean(), pairs.std(ddof=1)))
+    metric.update(generated)
+    pairs = pair_edits(generated[..., 8:]).mean(1)
+    assert metric.compute() == pytest.approx((edit_diversity(generated[..., 8:]).mean(), pairs.std(ddof=1)))
 
 
-def updates(made, true, pad, cut):
+def updates(generated, true, pad, cut):
     for part in (slice(0, cut), slice(cut, None)):
-        yield made[:, part], true[part], pad[part]
+        yield generated[:, part], true[part], pad[part]
 
 
-def feed(metric, made, true, pad):
-    metric.update(made, pad) if isinstance(metric, EditDiversity) else metric.update(made, true, pad)
+def feed(metric, generated, true, pad):
+    metric.update(generated, pad) if isinstance(metric, EditDiversity) else metric.update(generated, true, pad)
 
 
 METRICS = {
@@ -109,32 +109,32 @@ def test_reduction_is_a_sum(name, songs):
 
 
 def test_forward_and_reset(songs):
-    made, true = songs
+    generated, true = songs
     metric = NgramHellinger(1, num_runs=3)
-    first = metric(made[:, :3], true[:3])
-    assert first.mean == pytest.approx(np.mean([ngram_hellinger(run[:3], true[:3], 1) for run in made]))
-    metric(made[:, 3:], true[3:])
-    assert metric.compute().mean == pytest.approx(np.mean([ngram_hellinger(run, true, 1) for run in made]))
+    first = metric(generated[:, :3], true[:3])
+    assert first.mean == pytest.approx(np.mean([ngram_hellinger(run[:3], true[:3], 1) for run in generated]))
+    metric(generated[:, 3:], true[3:])
+    assert metric.compute().mean == pytest.approx(np.mean([ngram_hellinger(run, true, 1) for run in generated]))
     metric.reset()
-    metric.update(made[:, :3], true[:3])
+    metric.update(generated[:, :3], true[:3])
     assert metric.compute() == pytest.approx(first)
 
 
 @pytest.mark.parametrize("skip", [0, 8])
 def test_evaluate_continuations(skip, songs, rng):
-    made, true = songs
+    generated, true = songs
     pad = rng.random(true.shape) < 0.05
-    result = evaluate_continuations(made, true, skip=skip, pad=pad)
+    result = evaluate_continuations(generated, true, skip=skip, pad=pad)
     for n in (1, 2, 3):
         for key, kind in (("hellinger", NgramHellinger), ("outliers", NgramOutliers)):
             metric = kind(n, num_runs=3, skip=skip)
-            metric.update(made, true, pad)
+            metric.update(generated, true, pad)
             assert result.pop(f"{n}g_{key}") == pytest.approx(metric.compute())
     edit = EditDiversity(skip=skip)
-    edit.update(made, torch.from_numpy(pad))
+    edit.update(generated, torch.from_numpy(pad))
     assert result == {"edit_diversity": pytest.approx(edit.compute())}
-    assert "edit_diversity" not in evaluate_continuations(made[:1], true)
-    assert evaluate_continuations(made[0], true) == evaluate_continuations(made[:1], true)
+    assert "edit_diversity" not in evaluate_continuations(generated[:1], true)
+    assert evaluate_continuations(generated[0], true) == evaluate_continuations(generated[:1], true)
 
 
 def test_format_table():

@@ -55,8 +55,8 @@ def test_frechet_distance_of_commuting_covariances_has_a_closed_form():
     turn = torch.linalg.qr(normal(3, 3, seed=1)).Q
     a, b = torch.tensor([1.0, 2.0, 0.5]).double(), torch.tensor([3.0, 0.0, 0.25]).double()
     shift = torch.tensor([1.0, -2.0, 0.5]).double()
-    found = frechet_distance((x * a) @ turn.T, (x * b) @ turn.T + shift)
-    assert found == pytest.approx(float((a - b).square().sum() + shift.square().sum()), rel=1e-12)
+    distance = frechet_distance((x * a) @ turn.T, (x * b) @ turn.T + shift)
+    assert distance == pytest.approx(float((a - b).square().sum() + shift.square().sum()), rel=1e-12)
 
 
 def test_frechet_distance_against_a_matrix_root():
@@ -125,10 +125,10 @@ def share_within_reach(points: torch.Tensor, of: torch.Tensor, k: int) -> float:
 @pytest.mark.parametrize("cells", [2**24, 40])
 def test_precision_and_recall_against_a_double_loop(monkeypatch, cells):
     monkeypatch.setattr(sets, "_CELLS", cells)
-    real, made = normal(23, 3), normal(23, 3, seed=1) * 0.8 + 0.8
+    real, generated = normal(23, 3), normal(23, 3, seed=1) * 0.8 + 0.8
     for k in (1, 3):
-        expected = share_within_reach(made, real, k), share_within_reach(real, made, k)
-        assert precision_recall(real, made, k) == pytest.approx(expected)
+        expected = share_within_reach(generated, real, k), share_within_reach(real, generated, k)
+        assert precision_recall(real, generated, k) == pytest.approx(expected)
         assert expected[0] != expected[1]
 
 
@@ -142,14 +142,14 @@ def test_few_good_samples_have_precision_but_no_recall():
 
 
 def test_the_larger_set_gives_as_many_points_always_the_same():
-    real, made = normal(60, 3), normal(20, 3, seed=1)
-    found = precision_recall(real, made)
-    assert found == precision_recall(real, made)
+    real, generated = normal(60, 3), normal(20, 3, seed=1)
+    both = precision_recall(real, generated)
+    assert both == precision_recall(real, generated)
     chosen = sets.Manifold(real, 3, 20).points
     assert len(chosen) == 20
-    assert found == (share_within_reach(made, chosen, 3), share_within_reach(chosen, made, 3))
+    assert both == (share_within_reach(generated, chosen, 3), share_within_reach(chosen, generated, 3))
     with pytest.raises(ValueError, match="number of points = 3: expected more than k = 3"):
-        precision_recall(real, made[:3])
+        precision_recall(real, generated[:3])
 
 
 @pytest.mark.parametrize("cells", [2**24, 30])
@@ -168,8 +168,8 @@ def test_nearest_training_rows(monkeypatch, cells):
 
 def test_image_metrics_are_those_of_the_features():
     classifier = TinyClassifier().train()
-    real, made = pictures(30), pictures(25, seed=1, high=200)
-    a, b = ((as_floats(x).flatten(1) @ classifier.weight).relu().detach() for x in (real, made))
+    real, generated = pictures(30), pictures(25, seed=1, high=200)
+    a, b = ((as_floats(x).flatten(1) @ classifier.weight).relu().detach() for x in (real, generated))
     precision, recall = precision_recall(a, b)
     expected = {
         "classifier_score": label_score((b @ classifier.head).detach().softmax(1)),
@@ -177,9 +177,9 @@ def test_image_metrics_are_those_of_the_features():
         "precision": precision,
         "recall": recall,
     }
-    assert image_metrics(made, real, classifier, batch_size=7) == pytest.approx(expected, rel=1e-4)
+    assert image_metrics(generated, real, classifier, batch_size=7) == pytest.approx(expected, rel=1e-4)
     assert (classifier.training, classifier.largest_batch) == (True, 7)
-    assert torch.allclose(classifier_features(made, classifier, 4), b, atol=1e-5)
+    assert torch.allclose(classifier_features(generated, classifier, 4), b, atol=1e-5)
 
 
 def test_real_images_are_measured_once():
@@ -190,23 +190,23 @@ def test_real_images_are_measured_once():
     features = classifier.features
     classifier.features = lambda x: calls.append(len(x)) or features(x)
     for seed, count in ((1, 12), (2, 12), (3, 40)):
-        found = metrics(pictures(count, seed))
-        assert list(found) == ["classifier_frechet", "precision", "recall"]
+        scores = metrics(pictures(count, seed))
+        assert list(scores) == ["classifier_frechet", "precision", "recall"]
     assert calls == [12, 12, 40]
-    assert found == image_metrics(pictures(40, 3), real, TinyClassifier(labelled=False))
+    assert scores == image_metrics(pictures(40, 3), real, TinyClassifier(labelled=False))
 
 
 @pytest.mark.parametrize(
-    ("made", "error", "message"),
+    ("generated", "error", "message"),
     [
         (pictures(3), ValueError, r"generated.shape = \(3, 3, 4, 4\): expected \(N, 3, H, W\), at least 4"),
         (pictures(9)[:, :, :2], ValueError, r"generated.shape = .*: expected images as the real ones, \(3, 4, 4\)"),
         (pictures(9).float(), TypeError, r"generated is a torch.float32 tensor"),
     ],
 )
-def test_other_images_are_refused(made, error, message):
+def test_other_images_are_refused(generated, error, message):
     with pytest.raises(error, match=message):
-        image_metrics(made, pictures(9), TinyClassifier())
+        image_metrics(generated, pictures(9), TinyClassifier())
 
 
 # ---- Inception
@@ -241,13 +241,13 @@ def fake_fidelity(monkeypatch, tmp_path):
 
 def test_published_scores_from_inceptions_outputs(fake_fidelity):
     file, weight, head = fake_fidelity
-    real, made = pictures(30), pictures(25, seed=1, high=200)
-    found = image_metrics(made, real, TinyClassifier(), inception=str(file), batch_size=8)
-    a, b = (x.float().flatten(1) @ weight for x in (real, made))
-    assert found["fid"] == pytest.approx(frechet_distance(a, b), rel=1e-4)
-    p = (made.float().flatten(1) @ weight @ head).softmax(1)
+    real, generated = pictures(30), pictures(25, seed=1, high=200)
+    scores = image_metrics(generated, real, TinyClassifier(), inception=str(file), batch_size=8)
+    a, b = (x.float().flatten(1) @ weight for x in (real, generated))
+    assert scores["fid"] == pytest.approx(frechet_distance(a, b), rel=1e-4)
+    p = (generated.float().flatten(1) @ weight @ head).softmax(1)
     parts = [p[:3], p[3:6], p[6:9], p[9:12], p[12:15], *p[15:].split(2)]
-    assert found["inception_score"] == pytest.approx(sum(map(label_score, parts)) / 10, rel=1e-5)
+    assert scores["inception_score"] == pytest.approx(sum(map(label_score, parts)) / 10, rel=1e-5)
 
 
 class Evil:
@@ -286,6 +286,6 @@ def test_with_the_real_inception_network(tmp_path):
     with mock.patch.object(fidelity.FeatureExtractorInceptionV3, "load_state_dict"), mock.patch.object(torch, "load"):
         network = fidelity.FeatureExtractorInceptionV3("x", ["2048"], feature_extractor_weights_path="none")
     torch.save(network.state_dict(), tmp_path / "inception.pth")
-    found = image_metrics(pictures(5, 1), pictures(6), TinyClassifier(), inception=str(tmp_path / "inception.pth"))
-    assert found["fid"] >= 0
-    assert 1 <= found["inception_score"] <= 1008
+    scores = image_metrics(pictures(5, 1), pictures(6), TinyClassifier(), inception=str(tmp_path / "inception.pth"))
+    assert scores["fid"] >= 0
+    assert 1 <= scores["inception_score"] <= 1008

@@ -65,11 +65,11 @@ def test_what_is_not_there_has_no_share():
 
 def test_means_and_spread_are_over_the_sets():
     sets = torch.as_tensor(np.stack([melody(A, B, A), melody(A, SILENT, SILENT)]))
-    found = melody_structure(sets, bar=8)
-    assert list(found) == ["on_beat", "rests", "repeated_bars"]
-    assert found["rests"].mean == pytest.approx((3 / 24 + 16 / 24) / 2)
-    assert found["rests"].std == pytest.approx((13 / 24) / 2**0.5)
-    assert found["repeated_bars"].mean == pytest.approx((1 / 3 + 0) / 2)
+    structure = melody_structure(sets, bar=8)
+    assert list(structure) == ["on_beat", "rests", "repeated_bars"]
+    assert structure["rests"].mean == pytest.approx((3 / 24 + 16 / 24) / 2)
+    assert structure["rests"].std == pytest.approx((13 / 24) / 2**0.5)
+    assert structure["repeated_bars"].mean == pytest.approx((1 / 3 + 0) / 2)
     single = melody_structure(sets[0], bar=8)
     assert single["repeated_bars"] == (pytest.approx(1 / 3), 0)
     padded = melody_structure(sets, pad=torch.arange(24)[None] >= 8, bar=8)

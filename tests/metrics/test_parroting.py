@@ -52,9 +52,9 @@ def test_ratio_refuses(args, message):
 def test_matching_rows(rng):
     test, train = rng.integers(0, 2, (20, 6)), rng.integers(0, 2, (50, 9))
     for length in (1, 3, 6):
-        for row, found in zip(test, matching_rows(test, train, length), strict=True):
+        for row, matches in zip(test, matching_rows(test, train, length), strict=True):
             expected = [i for i, t in enumerate(train) if (t[:length] == row[:length]).all()]
-            assert found.tolist() == expected
+            assert matches.tolist() == expected
 
 
 def test_distances_to_matches(rng):
@@ -64,8 +64,8 @@ def test_distances_to_matches(rng):
     assert {len(m) == 0 for m in matches} == {True, False}
     for reduce, function in (("mean", np.mean), ("min", np.min)):
         seen = distances_to_matches(distance, test, train, matches, reduce=reduce)
-        for row, found, value in zip(test, matches, seen):
-            each = [distance(row[None], train[i : i + 1])[0] for i in found]
+        for row, rows, value in zip(test, matches, seen):
+            each = [distance(row[None], train[i : i + 1])[0] for i in rows]
             np.testing.assert_allclose(value, function(each) if each else np.nan, rtol=1e-12)
     none = distances_to_matches(distance, test[:2], train, [np.arange(0)] * 2)
     assert np.isnan(none).all()

@@ -47,14 +47,14 @@ def dependence(net, x, t, **masks):
 @pytest.mark.parametrize("kind", [HollowTransformer, MaskedTransformer])
 @pytest.mark.parametrize("name", MASKS)
 def test_an_output_depends_on_all_elements_but_its_own(kind, name):
-    found = dependence(small(kind), X, T.double(), **masks(name))
+    depends = dependence(small(kind), X, T.double(), **masks(name))
     given, pad = ([c == "1" for c in MASKS[name].get(mask, "0" * L)] for mask in ("given", "pad"))
     free = [i for i in range(L) if not (given[i] or pad[i])]
-    assert not found.diagonal().any()
+    assert not depends.diagonal().any()
     for i in free:
-        others = [found[i, j] for j in range(L) if j != i and not pad[j]]
+        others = [depends[i, j] for j in range(L) if j != i and not pad[j]]
         assert min(others, default=1) > 1e-6
-        assert not any(found[i, j] for j in range(L) if pad[j])
+        assert not any(depends[i, j] for j in range(L) if pad[j])
 
 
 def test_no_output_moves_with_its_element_for_random_masks():

@@ -11,7 +11,7 @@ def test_it_hides_one_element_at_a_time():
     """Written out with one object and one element per call of the encoder."""
     net = small(MaskedTransformer)
     pad, given = X > 5, X < 2
-    found = net(X, T.double(), pad=pad, given=given)
+    logits = net(X, T.double(), pad=pad, given=given)
     angles = 1000 * T.double()[:, None] * 10000.0 ** (-torch.arange(8, dtype=torch.float64) / 7)
     for b in range(3):
         time = torch.cat([angles[b].sin(), angles[b].cos()])
@@ -22,7 +22,7 @@ def test_it_hides_one_element_at_a_time():
             h = net.encoder(
                 torch.cat([time[None], tokens])[None], torch.cat([torch.tensor([True]), ~pad[b]])[None, None]
             )
-            torch.testing.assert_close(found[b, d], net.readout(h[:, d + 1 : d + 2], time[None])[0, 0])
+            torch.testing.assert_close(logits[b, d], net.readout(h[:, d + 1 : d + 2], time[None])[0, 0])
 
 
 def test_it_answers_only_where_it_is_asked():

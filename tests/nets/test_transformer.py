@@ -174,18 +174,18 @@ def test_a_projection_trains_like_logits(net):
     sizes = {"dim": 16, "depth": 1, "heads": 2, "mlp": 16, "dropout": 0.0, "time_dim": 8}
     d = usd3.Diffusion(usd3.Uniform(11), usd3.Cosine(), num_steps=20)
     x_0 = torch.randint(11, (4, 2, 3), generator=torch.Generator().manual_seed(0))
-    found = []
+    results = []
     for projection in (False, True):
         torch.manual_seed(1)
         model = Hollow(net(11, projection=projection, **sizes), d)
         torch.nn.init.normal_(model.module.logits.weight)
         out = d.loss(model, x_0, generator=torch.Generator().manual_seed(2))
         out.loss.backward()
-        found.append([out.loss.detach(), out.ce, *(p.grad for p in model.parameters() if p.grad is not None)])
+        results.append([out.loss.detach(), out.ce, *(p.grad for p in model.parameters() if p.grad is not None)])
         assert d.sample(model, (2, 2, 3), 3).shape == (2, 2, 3)
         assert isinstance(model(x_0, torch.full((4,), 0.5)), usd3.Projection) == projection
-    assert len(found[0]) == len(found[1]) > 10
-    for a, b in zip(*found):
+    assert len(results[0]) == len(results[1]) > 10
+    for a, b in zip(*results):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
@@ -202,14 +202,16 @@ def test_two_axes_are_rows_and_columns():
     pad = torch.zeros(1, 5, 6, dtype=torch.bool)
     shifted = torch.zeros(1, 5, 6, dtype=torch.long)
     shifted[:, 2:, 1:5], pad[:, 2:, 1:5] = x, True
-    found = net(shifted, T[:1], pad=~pad)[:, 2:, 1:5]
-    torch.testing.assert_close(found, net(x, T[:1]), atol=1e-5, rtol=1e-4)
+    logits = net(shifted, T[:1], pad=~pad)[:, 2:, 1:5]
+    torch.testing.assert_close(logits, net(x, T[:1]), atol=1e-5, rtol=1e-4)
 
 
 def test_axes_are_those_of_the_objects():
     with pytest.raises(ValueError, match=r"x_t.shape = \(3, 6\): expected objects of 2 axes"):
         small(axes=2)(X, T)
-    with pytest.raises(ValueError, match="axes = 9"):
+    with pytest.raises(ValueError, match="axes = 0"):
+        small(axes=0)
+    with pytest.raises(ValueError, match="dim = 16: expected at least 36, 2 for each head and axis"):
         small(axes=9)
     config = ModelConfig(dim=16, depth=1, heads=2)
     diffusion = usd3.Diffusion(usd3.Uniform(7), usd3.Cosine())

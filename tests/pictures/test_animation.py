@@ -4,9 +4,9 @@ import torch
 from PIL import Image
 
 from support.pixels import GIVEN_MASK, TUNE, has, is_colour, pixels
-from usd3.pictures import animate_denoising
-from usd3.pictures._common import GENERATED, GIVEN, INK, UNKNOWN
+from usd3.pictures import animate_denoising, animate_roll
 from usd3.pictures.animation import HEADER, MARGIN
+from usd3.pictures.figures import GENERATED, GIVEN, INK, UNKNOWN
 from usd3.pictures.grids import category_colours
 from usd3.pictures.rolls import REST
 
@@ -20,7 +20,7 @@ def denoising(rows, noise, steps=6):
 
 def test_animated_music(tmp_path):
     path = tmp_path / "new" / "film.gif"
-    animate_denoising(denoising(TUNE, REST + 1), path, given=GIVEN_MASK, frames_per_second=10, hold=2)
+    animate_roll(denoising(TUNE, REST + 1), path, given=GIVEN_MASK, frames_per_second=10, hold=2)
     durations = []
     with Image.open(path) as film:
         assert (film.format, film.n_frames, film.info["loop"]) == ("GIF", 6, 0)
@@ -38,7 +38,7 @@ def test_animated_music(tmp_path):
 
 
 def test_equal_frames_are_kept(tmp_path):
-    animate_denoising([TUNE] * 9, tmp_path / "film.gif")
+    animate_roll([TUNE] * 9, tmp_path / "film.gif")
     with Image.open(tmp_path / "film.gif") as film:
         assert film.n_frames == 9
 
@@ -62,7 +62,7 @@ def test_a_film_of_usual_size_is_small(tmp_path):
     tune = rng.integers(50, 80, (4, 64)).repeat(4, axis=1)
     when = rng.random(tune.shape)
     frames = [np.where(when < i / 39, tune, rng.integers(0, 129, tune.shape)) for i in range(40)]
-    animate_denoising(frames, tmp_path / "film.gif")
+    animate_roll(frames, tmp_path / "film.gif")
     assert (tmp_path / "film.gif").stat().st_size < 2_000_000
 
 
@@ -71,13 +71,29 @@ def test_a_film_of_usual_size_is_small(tmp_path):
     [
         ([], {}, r"len\(frames\) = 0: expected at least one frame"),
         ([X, X[:1]], {}, r"frames\[1\].shape = \(1, 4\): expected that of the first"),
-        ([X], {"mask": 3}, "mask = 3: expected none for music"),
-        ([X], {"num_classes": 61, "mask": 61}, "mask = 61: expected an integer 0..60"),
         ([X], {"frames_per_second": 0}, "frames_per_second = 0: expected"),
+        ([X], {"hold": -1}, "hold = -1: expected"),
         ([X], {"path": "film.png"}, "path = film.png: expected a name that ends with .gif"),
     ],
 )
 def test_bad_values(frames, options, message, tmp_path):
+    options = {"path": tmp_path / "film.gif"} | options
     with pytest.raises(ValueError, match=message):
-        animate_denoising(frames, **{"path": tmp_path / "film.gif"} | options)
+        animate_roll(frames, **options)
+    with pytest.raises(ValueError, match=message):
+        animate_denoising(frames, num_classes=61, **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_classes": 61, "mask": 61}, "mask = 61: expected an integer 0..60"),
+        ({"num_classes": 60}, r"categories 0..59"),
+        ({"num_classes": 1}, "num_classes = 1: expected"),
+    ],
+)
+def test_bad_categories(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        animate_denoising([X], tmp_path / "film.gif", **options)
     assert not list(tmp_path.iterdir())

@@ -3,7 +3,7 @@ import pytest
 
 from support.pixels import has, pixels
 from usd3.pictures import token_grid, token_maps
-from usd3.pictures._common import INK, LINE, UNKNOWN
+from usd3.pictures.figures import INK, LINE, UNKNOWN
 from usd3.pictures.grids import category_colours
 
 

@@ -1,11 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from support.pixels import has, is_colour, pixels
+from support.pixels import pixels, shows
 from usd3.pictures import (
-    animate_images,
     image_grid,
     image_rows,
     inpainting_grid,
@@ -13,25 +11,9 @@ from usd3.pictures import (
     reconstruction_grid,
     with_hole,
 )
-from usd3.pictures._common import INK, UNKNOWN, rgb
-from usd3.pictures.images import GAP, MARGIN, TEXT, WIDE_GAP
+from usd3.pictures.sheets import GAP, MARGIN, TEXT, WIDE_GAP
 
 X = torch.randint(256, (40, 3, 6, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
-WHITE = "#FFFFFF"
-
-
-def as_drawn(image, scale):
-    return image.permute(1, 2, 0).numpy().repeat(scale, 0).repeat(scale, 1)
-
-
-def shows(picture, image, top, left, scale):
-    """Whether the picture has the image at this place, and nothing but white just around it."""
-    wanted = as_drawn(image, scale)
-    height, width = wanted.shape[:2]
-    around = picture[top - 1 : top + height + 1, left - 1 : left + width + 1].copy()
-    inside = around[1:-1, 1:-1].copy()
-    around[1:-1, 1:-1] = 255
-    return np.array_equal(inside, wanted) and bool((around == 255).all())
 
 
 def test_a_grid_has_every_pixel_of_every_image(tmp_path):
@@ -110,38 +92,6 @@ def test_many_fills_stand_in_blocks(tmp_path):
             assert shows(picture, x[i], top, block + k * (80 + WIDE_GAP), 10)
 
 
-def test_a_film_of_images(tmp_path):
-    grey = torch.tensor(rgb(UNKNOWN), dtype=torch.uint8)[:, None, None].expand(3, 6, 8)
-    colours = X[:3, :, :1, :1].expand(3, 3, 6, 8)  # few colours, which the palette has
-    frames = [torch.stack([*colours[:i], *[grey] * (3 - i)]) for i in range(4)]
-    animate_images(frames, tmp_path / "film.gif", columns=2, scale=4, frames_per_second=10, hold=2)
-    durations = []
-    with Image.open(tmp_path / "film.gif") as film:
-        assert (film.format, film.n_frames, film.info["loop"]) == ("GIF", 4, 0)
-        for i in range(4):
-            film.seek(i)
-            durations.append(film.info["duration"])
-    assert durations == [100] * 3 + [2000]
-    for i, frame in enumerate(frames):
-        picture = pixels(tmp_path / "film.gif", i)
-        assert is_colour(picture[-MARGIN - 1], INK).sum() == round((picture.shape[1] - 2 * MARGIN) * (i + 1) / 4)
-        assert has(picture, UNKNOWN) == (i < 3)
-        for k, image in enumerate(frame):
-            assert shows(picture, image, MARGIN + k // 2 * (24 + GAP), MARGIN + k % 2 * (32 + GAP), 4)
-    assert is_colour(picture[MARGIN + 24 + GAP : MARGIN + 48 + GAP, MARGIN + 32 + GAP :], WHITE).all()
-
-
-def test_colours_of_a_film_are_near_and_do_not_flicker(tmp_path):
-    smooth = torch.linspace(0, 255, 32)
-    x = torch.stack([smooth.expand(32, 32), smooth[:, None].expand(32, 32), smooth.flip(0).expand(32, 32)])
-    still = torch.stack([x, x.flip(0)]).to(torch.uint8)
-    frames = [torch.cat([still, X[i, :, :1, :1].expand(1, 3, 32, 32)]) for i in range(6)]  # only the third changes
-    animate_images(frames, tmp_path / "film.gif", columns=3, scale=1)
-    shown = [pixels(tmp_path / "film.gif", i)[MARGIN : MARGIN + 32, MARGIN : MARGIN + 64 + GAP] for i in range(6)]
-    assert all(np.array_equal(picture, shown[0]) for picture in shown)
-    assert np.abs(shown[0][:, :32].astype(int) - as_drawn(still[0], 1)).mean() < 6
-
-
 def test_bad_values(tmp_path):
     path, five = tmp_path / "x.png", X[:4].reshape(2, 2, 3, 6, 8)
     cases = [
@@ -158,9 +108,6 @@ def test_bad_values(tmp_path):
         (lambda: neighbour_grid(X[:3], X[:3], path), ValueError, "neighbours.shape"),
         (lambda: inpainting_grid(X[:2], X[:3], five, path), ValueError, "masked.shape"),
         (lambda: with_hole(X, torch.ones(4, 4, dtype=torch.bool)), ValueError, r"given.shape = \(4, 4\): expected \(h"),
-        (lambda: animate_images([X], path), ValueError, "ends with .gif"),
-        (lambda: animate_images([], tmp_path / "x.gif"), ValueError, r"len\(frames\) = 0"),
-        (lambda: animate_images([X, X[:1]], tmp_path / "x.gif"), ValueError, r"frames\[1\].shape"),
     ]
     for call, kind, message in cases:
         with pytest.raises(kind, match=message):

@@ -4,7 +4,7 @@ import torch
 
 from support.pixels import GIVEN_MASK, TUNE, has, pixels
 from usd3.pictures import piano_roll
-from usd3.pictures._common import GENERATED, GIVEN
+from usd3.pictures.figures import GENERATED, GIVEN
 from usd3.pictures.rolls import pitch_range
 
 X = np.full((2, 4), 60)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from support.pixels import has, pixels
-from usd3.pictures._common import GENERATED
+from usd3.pictures.figures import GENERATED
 from usd3.training.curves import VALIDATION, _smooth, loss_plot
 from usd3.training.logs import column, read_log
 

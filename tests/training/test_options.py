@@ -14,7 +14,7 @@ from usd3.core.options import DiffusionConfig
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.kinds.options import DataConfig
 from usd3.methods.options import MethodConfig
-from usd3.nets import HollowTransformer, MaskedTransformer, Transformer
+from usd3.nets import Transformer
 from usd3.nets.options import ModelConfig
 from usd3.pipeline.pipeline import PipelineConfig
 from usd3.training.classifier import ClassifierConfig
@@ -81,30 +81,3 @@ def test_numbers_of_numpy_and_paths_are_welcome(tmp_path):
     config = DataConfig(source="array", path=tmp_path, length=np.int64(8), test_fraction=np.float32(0.5))
     assert config.path == str(tmp_path)
     assert TrainingConfig(lr=1, betas=[0.9, 0.95]).lr == 1
-
-
-@pytest.mark.parametrize("net", ["transformer", "film", "hollow_transformer", "masked_transformer"])
-@pytest.mark.parametrize(
-    ("sizes", "shape", "message"),
-    [
-        ({"dim": 7, "heads": 6}, [8], "model.dim = 7: expected a multiple of 12 with model.heads 6"),
-        ({"dim": 1, "heads": 1}, [8], "model.dim = 1: expected a multiple of 2 with model.heads 1"),
-        ({"dim": 6, "heads": 2}, [2, 4], "model.dim = 6: expected a multiple of 4 with model.heads 2"),
-    ],
-)
-def test_impossible_sizes_are_refused_in_the_names_of_the_options(net, sizes, shape, message):
-    with pytest.raises(ValueError, match=f"^{message}"):
-        ModelConfig(net, depth=1, **sizes).build(DiffusionConfig().build(3), shape)
-
-
-def test_sizes_that_one_network_alone_cannot_have_are_refused():
-    diffusion = DiffusionConfig().build(3)
-    with pytest.raises(ValueError, match=r"^model.dim = 4: expected at least 8 with model.heads 2, on objects of 2"):
-        ModelConfig(dim=4, heads=2, depth=1).build(diffusion, [2, 4])
-    with pytest.raises(ValueError, match=r"^axes = 2: expected an integer 1..1"):
-        Transformer(3, dim=4, heads=2, axes=2)
-    for net, kind in (("hollow_transformer", HollowTransformer), ("masked_transformer", MaskedTransformer)):
-        with pytest.raises(ValueError, match=rf"^model.dim = 2: expected at least 4 for {net}"):
-            ModelConfig(net, dim=2, heads=1, depth=1).build(diffusion, [4])
-        with pytest.raises(ValueError, match=r"^dim = 2: expected an integer >= 4"):
-            kind(3, 4, dim=2, heads=1)

@@ -1,7 +1,7 @@
-"""Bad input is refused here, in one sentence: the argument, the value seen, and what was expected.
+"""Checks of arguments. An error names the argument, the value seen and what was expected, in one sentence.
 
-Checks on shapes and types are free. Checks on values need the device's answer, so a call collects them in one `Checks`
-and asks once.
+Checks of shapes and types cost nothing. A check of values has to wait for the device, so a call collects all of them in
+one `Checks` and waits once.
 """
 
 import math
@@ -50,7 +50,7 @@ def require_type(condition: bool, name: str, value: Any, expected: str) -> None:
 
 
 def as_count(value: Any, name: str, least: int, most: int | None = None) -> int:
-    """An integer of any kind (also NumPy's), at least `least` and at most `most`."""
+    """`value` as an int; it may be of any integer type, also NumPy's, in `least`..`most`."""
     allowed = f"an integer >= {least}" if most is None else f"an integer {least}..{most}"
     require_type(hasattr(value, "__index__") and not isinstance(value, bool | Tensor), name, value, allowed)
     require(least <= value and (most is None or value <= most), name, value, allowed)
@@ -58,7 +58,7 @@ def as_count(value: Any, name: str, least: int, most: int | None = None) -> int:
 
 
 def as_number(value: Any, name: str, above: float, below: float = math.inf, closed: bool = False) -> float:
-    """A number strictly between `above` and `below`; with `closed`, `above` itself is allowed."""
+    """`value` as a float, which must lie in the interval (above, below), or [above, below) with `closed`."""
     allowed = f"a number in {'[' if closed else '('}{above:g}, {below:g})"
     is_number = isinstance(value, int | float) or hasattr(value, "__float__")
     require_type(is_number and not isinstance(value, bool | Tensor | str), name, value, allowed)
@@ -67,28 +67,38 @@ def as_number(value: Any, name: str, above: float, below: float = math.inf, clos
 
 
 class _Check(NamedTuple):
-    failed: Tensor
+    failed: Tensor  # (), whether any value is bad
     name: str
     values: Tensor
-    bad: Tensor
+    bad: Tensor  # which values are bad
     expected: str
 
 
 class Checks:
-    """Value checks of one call: collected on the device, answered by a single synchronisation."""
+    """The value checks of one call, collected on the device and read in a single synchronisation.
+
+    Disabled, it checks nothing.
+    """
 
     def __init__(self, enabled: bool):
         self.enabled = enabled
         self._pending: list[_Check] = []
 
     def refuse(self, name: str, values: Tensor, bad: Callable[[Tensor], Tensor], expected: str) -> None:
-        """Refuse the call if any of `values` is bad."""
+        """Add a check: the call fails if any of `values` is bad.
+
+        Args:
+            name: The argument, for the error message.
+            values: The values to check.
+            bad: A function that maps `values` to booleans that broadcast with them, True where a value is bad.
+            expected: What was expected, for the error message.
+        """
         if self.enabled:
-            found = bad(values)
-            self._pending.append(_Check(found.any(), name, values, found, expected))
+            is_bad = bad(values)
+            self._pending.append(_Check(is_bad.any(), name, values, is_bad, expected))
 
     def raise_early(self, device: torch.device) -> None:
-        """Raise now where asking costs nothing, on the CPU; a GPU is asked once, at the end of the call."""
+        """On the CPU, raise now: it costs nothing. A GPU is read once, at the end of the call."""
         if device.type == "cpu":
             self.raise_first()
 
@@ -104,24 +114,24 @@ class Checks:
 
 
 class LoopChecks(Checks):
-    """The checks of a loop: one record of each, in which what was bad once stays bad. A CUDA graph may hold them."""
+    """The value checks of a loop: one record per check, in which a bad value stays. A CUDA graph can contain them."""
 
     def __init__(self, enabled: bool):
         super().__init__(enabled)
         self._kept: dict[tuple[str, torch.Size], tuple[Tensor, Tensor, str]] = {}
 
     def refuse(self, name: str, values: Tensor, bad: Callable[[Tensor], Tensor], expected: str) -> None:
-        """Refuse the call if any of `values` is bad, now or in an earlier round of the loop."""
+        """Add a check, or update it in a later round: the call fails if any of `values` is bad in any round."""
         if not self.enabled:
             return
-        found, key = bad(values), (name, values.shape)
+        is_bad, key = bad(values), (name, values.shape)
         if key not in self._kept:
-            with torch.inference_mode(False):  # a graph, captured outside of it, writes to them too
-                self._kept[key] = values.clone(), found.clone(), expected
+            with torch.inference_mode(False):  # a CUDA graph is captured outside of it and writes to these tensors
+                self._kept[key] = values.clone(), is_bad.clone(), expected
         else:
-            kept, before, _ = self._kept[key]
-            kept.copy_(torch.where(found, values, kept))
-            before.logical_or_(found)
+            kept, was_bad, _ = self._kept[key]
+            kept.copy_(torch.where(is_bad, values, kept))
+            was_bad.logical_or_(is_bad)
 
     def raise_first(self) -> None:
         """Raise a ValueError for the first check that failed in any round, if one did."""
@@ -131,9 +141,9 @@ class LoopChecks(Checks):
 
 
 def as_categories(x: Tensor, num_classes: int, name: str, checks: Checks) -> Tensor:
-    """`x` as int64 categories 0..K-1 of at least one dimension, the batch.
+    """`x` as int64 categories 0..K-1 with at least one dimension, the batch.
 
-    Bad values are clamped, so that no index runs out of range before the checks are asked.
+    Bad values are clamped, so that no index is out of range before the checks are read.
     """
     is_tensor = isinstance(x, Tensor) and is_integral(x)
     require_type(is_tensor, name, x, "an integer tensor (torch.as_tensor makes one of an array)")
@@ -144,12 +154,12 @@ def as_categories(x: Tensor, num_classes: int, name: str, checks: Checks) -> Ten
 
 
 def is_integral(x: Tensor) -> bool:
-    """Whether x holds integers; booleans are none."""
+    """Whether the dtype of x is an integer type; bool is not."""
     return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
 
 
 def as_bool_mask(mask: Tensor | None, shape: torch.Size, name: str, device: torch.device) -> Tensor | None:
-    """`mask` expanded to `shape` on `device`, or None."""
+    """The boolean tensor `mask` expanded to `shape` on `device`; None stays None."""
     if mask is None:
         return None
     require_type(isinstance(mask, Tensor) and mask.dtype == torch.bool, name, mask, "a boolean tensor")
@@ -166,7 +176,7 @@ def expanded(x: Tensor, shape: torch.Size, name: str) -> Tensor:
 
 
 def require_logits(logits: Tensor, x: Tensor, num_classes: int, name: str) -> None:
-    """Logits are floating point and have one more dimension than x, of size K."""
+    """Raise an error unless the logits are floating point and have the shape (*x.shape, K)."""
     is_float = isinstance(logits, Tensor) and logits.is_floating_point()
     require_type(is_float, name, logits, "a floating-point tensor")
     expected = (*x.shape, num_classes)
@@ -174,26 +184,27 @@ def require_logits(logits: Tensor, x: Tensor, num_classes: int, name: str) -> No
 
 
 def as_tokens(tokens: ArrayLike | Tensor) -> Tensor:
-    """Integers (N, ...) as int64, from a tensor, a NumPy array or lists."""
-    found = _as_tensor(tokens, "tokens", "integers, a tensor, an array or lists (N, ...)", is_integral)
-    require(found.dim() > 0, "tokens.shape", (), "(N, ...)")
-    return found.long()
+    """An int64 tensor (N, ...) from a tensor, a NumPy array or lists of integers."""
+    tensor = _as_tensor(tokens, "tokens", "integers, a tensor, an array or lists (N, ...)", is_integral)
+    require(tensor.dim() > 0, "tokens.shape", (), "(N, ...)")
+    return tensor.long()
 
 
 def as_mask(mask: ArrayLike | Tensor | None, shape: tuple[int, ...], name: str) -> Tensor | None:
-    """Booleans expanded to `shape`, from a tensor, a NumPy array or lists; or None."""
+    """A boolean tensor expanded to `shape`, from a tensor, a NumPy array or lists; None stays None."""
     if mask is None:
         return None
-    found = _as_tensor(mask, name, "booleans, a tensor, an array or lists", lambda m: m.dtype == torch.bool)
-    return expanded(found, torch.Size(shape), name)
+    tensor = _as_tensor(mask, name, "booleans, a tensor, an array or lists", lambda m: m.dtype == torch.bool)
+    return expanded(tensor, torch.Size(shape), name)
 
 
 def _as_tensor(x: ArrayLike | Tensor, name: str, expected: str, fits: Callable[[Tensor], bool]) -> Tensor:
-    made = x
+    """`x` as a tensor, which must fit."""
+    tensor = x
     if not isinstance(x, Tensor):
         try:
-            made = torch.from_numpy(np.array(x, order="C"))
+            tensor = torch.from_numpy(np.array(x, order="C"))
         except (TypeError, ValueError):
             require_type(False, name, x, expected)
-    require_type(isinstance(made, Tensor) and fits(made), name, made, expected)
-    return made  # type: ignore[return-value]
+    require_type(isinstance(tensor, Tensor) and fits(tensor), name, tensor, expected)
+    return tensor  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""torch.compile as we use it."""
+"""torch.compile with our settings, and a fallback where it fails."""
 
 import importlib
 import warnings
@@ -11,18 +11,18 @@ __all__ = ["Compiled", "compiled"]
 
 
 def compiled(function: Callable[..., Any], mode: str = "default", dynamic: bool | None = None) -> Callable[..., Any]:
-    """torch.compile, without one fusion on which torch 2.11 fails for some of our sizes."""
+    """torch.compile(function) without one kernel fusion, on which torch 2.11 fails for some of our sizes."""
     triton = importlib.import_module("torch._inductor.config").triton  # slow to import
     if hasattr(triton, "mix_order_reduction"):
         triton.mix_order_reduction = False
-    # where we say float32 we mean it
-    unasked = "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled"
-    warnings.filterwarnings("ignore", unasked)
+    # torch suggests TensorFloat32, which is less exact; our float32 products are float32 on purpose
+    suggestion = "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled"
+    warnings.filterwarnings("ignore", suggestion)
     return torch.compile(function, mode=mode, dynamic=dynamic)
 
 
 class Compiled:
-    """A function, compiled for every size it is called with; where the compiler fails, as it is, with a warning."""
+    """A function compiled for each input size. If the compiler fails, a warning says so and `function` runs as is."""
 
     def __init__(self, function: Callable[..., Any]):
         self.plain = function
@@ -37,10 +37,10 @@ class Compiled:
         except RuntimeError as error:
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
-            said = next(iter(str(error).splitlines()), type(error).__name__)
-            warnings.warn(f"the network could not be compiled and is used as it is: {said}", stacklevel=2)
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            warnings.warn(f"the network could not be compiled and is used as it is: {reason}", stacklevel=2)
             self.fast = None
         return self.plain(*args, **options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Compiled, (self.plain,)  # what was compiled belongs to a process
+        return Compiled, (self.plain,)  # compiled code belongs to one process

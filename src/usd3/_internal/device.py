@@ -1,4 +1,4 @@
-"""Where a network goes."""
+"""Choose the device that a network runs on."""
 
 import os
 
@@ -11,7 +11,7 @@ __all__ = ["device_named", "moved_to"]
 
 
 def device_named(name: str | None) -> torch.device:
-    """The named device; None: the GPU of this process where there is one, else the CPU."""
+    """The device of this name. None: the GPU of this process if there is one, else the CPU."""
     if name is None:
         local = int(os.environ.get("LOCAL_RANK", 0)) % max(1, torch.cuda.device_count())
         return torch.device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
@@ -20,8 +20,8 @@ def device_named(name: str | None) -> torch.device:
     except RuntimeError:
         raise ValueError(f"device = {name}: expected cpu, cuda or cuda:0, cuda:1, ...") from None
     count = torch.cuda.device_count()
-    found = device.type == "cpu" or (device.type == "cuda" and (device.index or 0) < count)
-    require(found, "device", name, f"cpu, or one of the {count} GPUs that torch sees")
+    exists = device.type == "cpu" or (device.type == "cuda" and (device.index or 0) < count)
+    require(exists, "device", name, f"cpu, or one of the {count} GPUs that torch sees")
     return device
 
 

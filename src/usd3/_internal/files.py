@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and names that are free."""
+"""Files that are written whole or not at all, and folders that are free to use."""
 
 import errno
 import os
@@ -28,10 +28,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def written_whole(path: Path | str) -> Iterator[Path]:
-    """A temporary name beside `path`; what is written there takes the name `path` once it is safely on the disk.
+    """A temporary file beside `path`. At the end of the block it is flushed to the disk and renamed to `path`.
 
-    If anything fails on the way, what was at `path` stays, and the temporary file is removed. Who may read the file is
-    what the umask says, whatever wrote it: safetensors would let its owner alone.
+    If the block fails, the temporary file is removed and a file that was at `path` stays as it was. The umask decides
+    who may read the file, also if a library sets stricter permissions, as safetensors does.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,45 +58,46 @@ def write_whole(path: Path | str, content: bytes | str) -> None:
 
 
 def full_disk(error: BaseException | None) -> str | None:
-    """What the system said where an error comes from a disk without room, or a limit of it; None: it does not.
+    """The system's message if an error was caused by a full disk or a quota; None if it has another cause.
 
-    safetensors has a number in its message alone; torch raises an error of its own after that of the file.
+    The error number is not always in the error itself: safetensors has it only in the text of its message, and torch
+    raises an error of its own after the one of the file.
     """
     while error is not None:
         number = error.errno if isinstance(error, OSError) else None
-        told = re.search(r"os error (\d+)", str(error))
-        for found in (number, int(told[1]) if told else None):
-            if found in _FULL:
-                return os.strerror(found)
+        in_message = re.search(r"os error (\d+)", str(error))
+        for candidate in (number, int(in_message[1]) if in_message else None):
+            if candidate in _FULL:
+                return os.strerror(candidate)
         error = error.__cause__ or error.__context__
     return None
 
 
 def contents(folder: Path) -> list[Path]:
-    """What is in a folder, without the file that says who has it, and what a killed process left half-written."""
-    left = _unfinished(folder)
+    """The files of a folder, without its lock file and without temporary files of killed processes."""
+    unfinished = _unfinished(folder)
     return [
         path
         for path in folder.iterdir()
-        if not (path.name.startswith(".") and path.suffix == ".lock") and path not in left
+        if not (path.name.startswith(".") and path.suffix == ".lock") and path not in unfinished
     ]
 
 
 def is_free(path: Path) -> bool:
-    """Whether nothing is there, or an empty folder; below a file nothing can be."""
+    """Whether `path` can become a new folder: nothing is there, or an empty folder, and no parent is a file."""
     if path.exists():
         return path.is_dir() and not contents(path)
     return _file_above(path) is None
 
 
 def _file_above(path: Path) -> Path | None:
-    """What stands where a path needs a folder; None: nothing does."""
-    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    return None if there.is_dir() else there
+    """The file that stands where `path`, or a folder above it, would have to be; None if there is none."""
+    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    return None if existing.is_dir() else existing
 
 
 def require_free(folder: Path, option: str) -> None:
-    """Refuse a folder, named by an option, that something is in, or that cannot be one."""
+    """Raise a ValueError, which names the option, unless the folder is new or empty."""
     require(is_free(folder), option, folder, f"a folder that is new or empty{_but_file(folder)}")
 
 
@@ -105,17 +106,23 @@ def _but_file(folder: Path) -> str:
 
 
 def known_folder(name: str | None, mark: str, what: str) -> Path | None:
-    """The folder of an option `out`: free, or one of such results, which has a file `mark`."""
+    """The folder of the option `out`: new, empty, or one that holds earlier results of the same kind.
+
+    Args:
+        name: The option's value.
+        mark: The file by which such results are recognised.
+        what: What these results are, for the error message.
+    """
     if name is None:
         return None
     folder = Path(name)
-    known = is_free(folder) or (folder / mark).is_file()
-    require(known, "out", folder, f"a folder that is new, empty, or that of {what}{_but_file(folder)}")
+    usable = is_free(folder) or (folder / mark).is_file()
+    require(usable, "out", folder, f"a folder that is new, empty, or that of {what}{_but_file(folder)}")
     return folder
 
 
 def new_folder(root: Path | str, name: str) -> Path:
-    """Make root/name, or root/name-2, root/name-3, ...: the first that does not exist."""
+    """Create and return the first folder of root/name, root/name-2, root/name-3, ... that does not exist."""
     number = 1
     while True:
         folder = Path(root) / (name if number == 1 else f"{name}-{number}")
@@ -127,19 +134,19 @@ def new_folder(root: Path | str, name: str) -> Path:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed process left half-written in a folder."""
-    for left in _unfinished(folder):
-        left.unlink(missing_ok=True)
+    """Remove the temporary files that killed processes left in a folder."""
+    for path in _unfinished(folder):
+        path.unlink(missing_ok=True)
 
 
 def _unfinished(folder: Path) -> list[Path]:
-    """What a killed process left half-written in a folder."""
+    """The temporary files in a folder whose process has ended."""
     parts = {path: path.name.rsplit(".part", 1)[0].rpartition(".")[2] for path in folder.glob(".*.part*")}
     return [path for path, process in parts.items() if not (process.isdecimal() and is_alive(int(process)))]
 
 
 def is_alive(process: int) -> bool:
-    """Whether there is a process of this number."""
+    """Whether a process with this id is running."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

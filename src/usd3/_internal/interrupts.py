@@ -1,8 +1,8 @@
-"""Ctrl-C while a program is still being loaded or set up, or comes to its end.
+"""Ctrl-C while a program is loading, is being set up, or comes to its end.
 
-Python raises KeyboardInterrupt wherever it happens to be, and imports are a bad place: extensions of NumPy and torch
-swallow it or fail in other words, and so do `except` clauses around imports of others. Until a command begins there is
-nothing to save or to tidy up.
+Python raises KeyboardInterrupt in whatever code is running. During an import this goes wrong: extensions of NumPy and
+torch swallow the exception or fail with another one, and so do `except` clauses around imports in other libraries.
+Until a command begins there is nothing to save or to clean up, so the program can simply end.
 """
 
 import os
@@ -13,28 +13,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["end_at_once", "insist", "no_longer_noted", "noted", "raise_again"]
+__all__ = [
+    "defer_interrupts",
+    "exit_on_interrupt",
+    "raise_deferred_interrupt",
+    "raise_on_interrupt",
+    "stop_deferring_interrupts",
+]
 
 _INTERRUPTED = 130
-_MOMENT = 0.05  # seconds
-_seen: list[int] = []
+_RETRY_SECONDS = 0.05
+_seen: list[int] = []  # signals that arrived and were not raised yet
 
 
-def end_at_once() -> None:
-    """From now on Ctrl-C ends the program with one line; where it is ignored, or has another handler, that stays."""
-    own = threading.current_thread() is threading.main_thread()
-    if own and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+def exit_on_interrupt() -> None:
+    """From now on, Ctrl-C ends the program with one line. A handler other than Python's default one stays."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _exit)
 
 
-def raise_again() -> None:
-    """From now on Ctrl-C raises KeyboardInterrupt again, as a command expects it."""
-    if signal.getsignal(signal.SIGINT) is _end:
+def raise_on_interrupt() -> None:
+    """From now on, Ctrl-C raises KeyboardInterrupt again, as commands expect."""
+    if signal.getsignal(signal.SIGINT) is _exit:
         signal.signal(signal.SIGINT, _raise)
 
 
-def insist() -> None:
-    """Raise KeyboardInterrupt where one was swallowed since, by the set-up of others, or noted."""
+def raise_deferred_interrupt() -> None:
+    """Raise KeyboardInterrupt if Ctrl-C was deferred, or was raised earlier and swallowed by another library."""
     if _seen:
         _seen.clear()
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -42,51 +48,51 @@ def insist() -> None:
 
 
 @contextmanager
-def noted() -> Iterator[None]:
-    """Inside, Ctrl-C is noted, and raised by `insist` and at the end.
+def defer_interrupts() -> Iterator[None]:
+    """Inside, Ctrl-C is only recorded. `raise_deferred_interrupt` and the end of the block raise it.
 
-    For the work of others that cannot be left anywhere: a log that is half open or half closed fails in other words.
+    For code of other libraries that cannot stop anywhere: Lightning fails with other errors if its log is half open.
     """
     before = signal.getsignal(signal.SIGINT)
-    own = threading.current_thread() is threading.main_thread() and before in (_raise, signal.default_int_handler)
-    if not own:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or before not in (_raise, signal.default_int_handler):
         yield
         return
-    signal.signal(signal.SIGINT, _note)
+    signal.signal(signal.SIGINT, _record)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    insist()
+    raise_deferred_interrupt()
 
 
-def no_longer_noted() -> None:
-    """Inside `noted`: from now on Ctrl-C raises KeyboardInterrupt at once."""
-    if signal.getsignal(signal.SIGINT) is _note:
+def stop_deferring_interrupts() -> None:
+    """Inside `defer_interrupts`: from now on, Ctrl-C raises KeyboardInterrupt at once."""
+    if signal.getsignal(signal.SIGINT) is _record:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    name = " ".join(["usd3", *sys.argv[1:2]])
-    os.write(2, f"{name}: interrupted\n".encode(errors="replace"))
+def _exit(number: int, frame: FrameType | None) -> None:
+    program = " ".join(["usd3", *sys.argv[1:2]])
+    os.write(2, f"{program}: interrupted\n".encode(errors="replace"))
     os._exit(_INTERRUPTED)
 
 
-def _note(number: int, frame: FrameType | None) -> None:
+def _record(number: int, frame: FrameType | None) -> None:
     _seen.append(number)
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; inside an import, which commands have too, a moment later."""
+    """Raise KeyboardInterrupt. During an import, wait a moment and try again: commands import modules too."""
     _seen.append(number)
-    if _imports(frame):
+    if _is_importing(frame):
         signal.signal(signal.SIGALRM, _raise)
-        signal.setitimer(signal.ITIMER_REAL, _MOMENT)
+        signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
     else:
         raise KeyboardInterrupt
 
 
-def _imports(frame: FrameType | None) -> bool:
+def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib._bootstrap"):
             return True

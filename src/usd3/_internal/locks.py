@@ -1,4 +1,4 @@
-"""A folder that one process at a time writes to."""
+"""Folders that only one process at a time writes to."""
 
 import fcntl
 import json
@@ -17,39 +17,45 @@ __all__ = ["locked"]
 
 @contextmanager
 def locked(folder: Path, name: str, option: str) -> Iterator[None]:
-    """Inside, this process has a folder to itself, which is made where there is none; `option` is what named it.
+    """Inside, no other process that calls `locked` uses the folder. It is created if it does not exist.
 
-    The file `.NAME.lock` in it says which process has it. The system knows whether that one still holds the file: what
-    a killed process left is taken over, also where its number belongs to another one by now. If anything fails, the
-    folders that were made for it go again where nothing came into them.
+    The file `.NAME.lock` in the folder says which process uses it. The operating system releases a lock when its
+    process ends, so the lock file of a killed process is taken over, even if its process id is in use again. If the
+    block fails, folders that were created here and are still empty are removed.
+
+    Args:
+        folder: The folder.
+        name: The name of the lock.
+        option: The option that named the folder, for error messages.
     """
     file = folder / f".{name}.lock"
-    with _made(folder, option):
+    with _created(folder, option):
         with _writable(folder, option):
-            lock = _taken(file, folder, option)
+            lock = _acquired(file, folder, option)
         try:
             yield
         finally:
-            _give_back(file, lock)
+            _release(file, lock)
 
 
 @contextmanager
-def _made(folder: Path, option: str) -> Iterator[None]:
-    """Inside, the folder is there."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+def _created(folder: Path, option: str) -> Iterator[None]:
+    """Inside, the folder exists. If the block fails, those of its folders that are new and empty are removed."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         with _writable(folder, option):
             folder.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
         with suppress(OSError):
-            for path in made:
+            for path in missing:
                 path.rmdir()
         raise
 
 
 @contextmanager
 def _writable(folder: Path, option: str) -> Iterator[None]:
+    """Inside, an OSError becomes a ValueError about the option."""
     try:
         yield
     except OSError as error:
@@ -57,20 +63,20 @@ def _writable(folder: Path, option: str) -> Iterator[None]:
         raise ValueError(f"{option} = {folder}: expected a folder that can be written to ({reason})") from None
 
 
-def _taken(file: Path, folder: Path, option: str) -> int:
-    """The file, open, held and with our name in it; refused where another process has it."""
+def _acquired(file: Path, folder: Path, option: str) -> int:
+    """The open lock file, locked and with this process named in it; ValueError if another process uses the folder."""
     while True:
         lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            held = _hold(lock)
-            if held is False or _is_there(lock, file):  # else its owner has just given it back
-                _require_left(_owner(lock), held, file, folder, option)
+            held = _try_lock(lock)
+            if held is False or _is_same_file(lock, file):  # else its owner has just removed it: try again
+                _require_unused(_owner(lock), held, file, folder, option)
                 since = datetime.now().isoformat(sep=" ", timespec="seconds")
                 os.ftruncate(lock, 0)
-                os.pwrite(lock, json.dumps(_self() | {"since": since}).encode(), 0)
+                os.pwrite(lock, json.dumps(_this_process() | {"since": since}).encode(), 0)
                 return lock
-        except OSError:  # there is no room for it
-            _give_back(file, lock)
+        except OSError:  # the disk is full
+            _release(file, lock)
             raise
         except BaseException:
             os.close(lock)
@@ -78,15 +84,15 @@ def _taken(file: Path, folder: Path, option: str) -> int:
         os.close(lock)
 
 
-def _give_back(file: Path, lock: int) -> None:
-    """Remove the file while it is held: nobody else has begun to use it."""
+def _release(file: Path, lock: int) -> None:
+    """Remove the lock file while it is still locked, so that no other process has begun to use it."""
     with suppress(OSError):
         file.unlink()
     os.close(lock)
 
 
-def _hold(lock: int) -> bool | None:
-    """Whether the file is ours until it is closed; None where the disk knows no locks, as some in networks do."""
+def _try_lock(lock: int) -> bool | None:
+    """Whether this process got the lock; None if the file system has no locks, as some network disks."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -96,7 +102,7 @@ def _hold(lock: int) -> bool | None:
     return True
 
 
-def _is_there(lock: int, file: Path) -> bool:
+def _is_same_file(lock: int, file: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(lock), file.stat())
     except FileNotFoundError:
@@ -104,36 +110,36 @@ def _is_there(lock: int, file: Path) -> bool:
 
 
 def _owner(lock: int) -> dict[str, Any]:
-    """Who is named in the file; nobody where it was just made, or is damaged."""
+    """The process named in the lock file; empty if the file is new or damaged."""
     try:
-        found = json.loads(os.pread(lock, 4096, 0))
-        return {"process": int(found["process"]), **{name: str(found[name]) for name in ("host", "boot", "since")}}
+        entry = json.loads(os.pread(lock, 4096, 0))
+        return {"process": int(entry["process"]), **{name: str(entry[name]) for name in ("host", "boot", "since")}}
     except (ValueError, TypeError, KeyError):
         return {}
 
 
-def _require_left(owner: dict[str, Any], held: bool | None, file: Path, folder: Path, option: str) -> None:
-    """Refuse a folder that another process has, or may have on a computer that we cannot ask."""
+def _require_unused(owner: dict[str, Any], held: bool | None, file: Path, folder: Path, option: str) -> None:
+    """Raise a ValueError if another process uses the folder, or may use it on another computer."""
     who = f"process {owner['process']} on {owner['host']} (since {owner['since']})" if owner else "another process"
     if held is False:
-        told = f"{who} is at work there; wait for its end, or end it"
-    elif owner and _may_live(owner, held):
-        told = f"{who} has it; if that one is gone, remove {file}"
+        reason = f"{who} is at work there; wait for its end, or end it"
+    elif owner and _may_be_running(owner, held):
+        reason = f"{who} has it; if that one is gone, remove {file}"
     else:
         return
-    raise ValueError(f"{option} = {folder}: expected a folder that no other process uses, but {told}")
+    raise ValueError(f"{option} = {folder}: expected a folder that no other process uses, but {reason}")
 
 
-def _may_live(owner: dict[str, Any], held: bool | None) -> bool:
-    """Whether a process that does not hold the file may be at work all the same."""
-    own = _self()
-    if owner["boot"] == own["boot"]:
+def _may_be_running(owner: dict[str, Any], held: bool | None) -> bool:
+    """Whether the process named in a lock file may be running although it holds no lock that we can see."""
+    this = _this_process()
+    if owner["boot"] == this["boot"]:
         return held is None and is_alive(owner["process"])
-    return bool(owner["host"] != own["host"])  # else this computer was started anew since
+    return bool(owner["host"] != this["host"])  # the same host has been rebooted since, so the process is gone
 
 
-def _self() -> dict[str, Any]:
-    """This process: its number, its computer, and since when that one runs."""
+def _this_process() -> dict[str, Any]:
+    """The id of this process, its computer, and an id of that computer's current boot."""
     boot = Path("/proc/sys/kernel/random/boot_id")
-    started = boot.read_text().strip() if boot.is_file() else socket.gethostname()
-    return {"process": os.getpid(), "host": socket.gethostname(), "boot": started}
+    boot_id = boot.read_text().strip() if boot.is_file() else socket.gethostname()
+    return {"process": os.getpid(), "host": socket.gethostname(), "boot": boot_id}

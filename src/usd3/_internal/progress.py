@@ -1,4 +1,4 @@
-"""Progress for long work: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long work on stderr: a bar on a terminal, elsewhere a line every ten seconds."""
 
 import itertools
 import sys
@@ -23,19 +23,28 @@ from usd3._internal.processes import is_main
 __all__ = ["Advance", "counted", "progress", "say"]
 
 _SECONDS_BETWEEN_LINES = 10.0
-_WIDE = 100  # columns of a terminal; in one with fewer there is no room for the bar
+_WIDE = 100  # columns; a narrower terminal has no room for the bar
 
 
 class Advance(Protocol):
-    """Tell how far the work is, and what to show beside it."""
+    """A function that reports how much of the work is done, with a note to show beside it."""
 
     def __call__(self, done: int, note: str = "") -> None:
-        """`done` of the total are done."""
+        """Report that `done` of the total are done."""
 
 
 @contextmanager
 def progress(title: str, total: int, start: int = 0) -> Iterator[Advance]:
-    """Show `title` and how much of `total` is done, with the time left. On stderr."""
+    """Show `title`, how much of `total` is done, and the time left.
+
+    Args:
+        title: What is being done.
+        total: The amount of work.
+        start: How much of it was done before.
+
+    Yields:
+        A function that the caller calls with the amount done so far.
+    """
     console = Console(stderr=True)
     if console.is_terminal:
         done: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn("{task.fields[note]}")]
@@ -50,7 +59,7 @@ def progress(title: str, total: int, start: int = 0) -> Iterator[Advance]:
 
 
 class _Lines:
-    """Progress as plain lines, the first and the last step included."""
+    """Progress as plain lines: the first step, the last, and at most one every ten seconds between."""
 
     def __init__(self, title: str, total: int, start: int):
         self.title, self.total, self.start = title, total, start
@@ -65,7 +74,7 @@ class _Lines:
         if now - self.last < _SECONDS_BETWEEN_LINES and done < self.total:
             return
         self.last = now
-        left = max(0.0, now / (done - self.start) * (self.total - done))  # the last step may end after its minutes
+        left = max(0.0, now / (done - self.start) * (self.total - done))  # `done` can exceed the total
         clock = f"{int(now) // 60}:{int(now) % 60:02d} elapsed, {int(left) // 60}:{int(left) % 60:02d} left"
         line = "  ".join(filter(None, [f"{self.title} {done}/{self.total}", note, clock]))
         Console(stderr=True).print(line, highlight=False, soft_wrap=True)
@@ -73,13 +82,13 @@ class _Lines:
 
 @contextmanager
 def counted(title: str, total: int) -> Iterator[Callable[[Any], None]]:
-    """A callback that shows how often it was called, of `total` times."""
+    """A callback that shows how many of `total` times it was called. It ignores its argument."""
     with progress(title, total) as advance:
         calls = itertools.count(1)
         yield lambda _: advance(next(calls))
 
 
 def say(line: str) -> None:
-    """Tell, on stderr and in the first process alone, which part of the work begins, where it may take minutes."""
+    """Print a line on stderr, in the first process only: which part of a long job begins."""
     if is_main():
         print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""How torch's threads wait for each other."""
+"""Let torch's threads sleep while they wait for each other, so that other programs get the cores."""
 
 import os
 import sys
@@ -9,17 +9,18 @@ from contextlib import contextmanager
 __all__ = ["WAIT_SETTINGS", "waiting_asleep"]
 
 WAIT_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""Variables of the environment by which a user says how threads wait; they are read when torch is imported."""
+"""Environment variables by which a user chooses how threads wait. They are read when torch is imported."""
 
 
 @contextmanager
 def waiting_asleep() -> Iterator[None]:
-    """Inside, threads of torch that wait for each other soon fall asleep, unless the user said how they wait.
+    """Inside, torch's waiting threads soon fall asleep, unless the user set one of `WAIT_SETTINGS`.
 
-    By default they keep their cores busy for milliseconds, and a computer that does something else becomes many times
-    slower. libgomp, which runs them on Linux, spins 300 times shorter where it manages more threads than there are
-    cores. So a thread of ours holds a team of its own, asleep, as long as anyone is inside. Neither the number of
-    threads that work nor any result changes, and afterwards threads wait as before.
+    By default a waiting thread keeps its core busy for milliseconds, and both torch and other programs on a busy
+    computer become many times slower. libgomp, which runs torch's threads on Linux, waits 300 times shorter when it
+    manages more threads than there are cores. So a thread of ours owns an additional team of sleeping threads as long
+    as anyone is inside. The number of working threads and all results stay the same, and afterwards threads wait as
+    before.
     """
     with _lock:
         _inside.append(None)
@@ -40,7 +41,7 @@ _holders: list["_Holder"] = []
 
 
 class _Holder:
-    """A thread that owns a team of torch's threads, and sleeps."""
+    """A sleeping thread that owns a team of torch's threads."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -50,7 +51,7 @@ class _Holder:
     def _hold(self) -> None:
         import torch
 
-        torch.zeros(2**16).add_(1)  # large enough to be shared by a team, which then stays
+        torch.zeros(2**16).add_(1)  # large enough for torch to start a team, which then stays
         self._over.wait()
 
     def end(self) -> None:
@@ -59,7 +60,7 @@ class _Holder:
 
 
 def _num_holders() -> int:
-    """How many teams there must be besides the caller's, so that there are more threads than cores."""
+    """How many teams are needed besides the caller's to have more threads than cores; 0 if nothing is to be done."""
     import torch
 
     threads = torch.get_num_threads()

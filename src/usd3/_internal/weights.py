@@ -1,4 +1,4 @@
-"""Weights in a file: they are compared with a network before there is one, so that no folder asks for any memory."""
+"""Load weights from files, checked against the network before any memory is allocated for it."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -16,34 +16,40 @@ from torch.overrides import TorchFunctionMode
 __all__ = ["load_weights", "require_weights", "weight_shapes"]
 
 Shapes = Mapping[str, tuple[int, ...]]
-_NEWER = 1  # parameters that networks of ours have and weights of earlier versions may lack
+_NEWER = 1  # parameters that our networks have today and files of earlier versions may lack
 
 
 def require_weights(file: Path, make: Callable[[], nn.Module], prefix: str = "") -> None:
-    """Refuse a file that does not have the weights of what `make` makes, which is made without any memory.
+    """Raise a ValueError unless the names and shapes in a file are those of the network that `make` creates.
 
-    `prefix` is what stands before the names in the file.
+    The network is created on torch's "meta" device, which allocates no memory: a damaged or hostile config may ask
+    for a network of any size.
+
+    Args:
+        file: A safetensors file.
+        make: Creates the network.
+        prefix: What the names in the file begin with.
     """
     stored = weight_shapes(file)
     try:
-        with torch.device("meta"), _Undrawn(), _at_most(len(stored) + _NEWER):
+        with torch.device("meta"), _WithoutNormalDraws(), _at_most(len(stored) + _NEWER):
             network = make()
     except _TooMany:
         raise _wrong(file, f"it has {len(stored)} tensors, and the network would have more") from None
     except (RuntimeError, OverflowError, TypeError) as error:  # sizes that no tensor can have
         raise _wrong(file, error) from None
-    wanted = {prefix + name: tuple(value.shape) for name, value in network.state_dict().items()}
+    expected = {prefix + name: tuple(value.shape) for name, value in network.state_dict().items()}
     try:
         bare = {name.removeprefix(prefix): torch.empty(shape, device="meta") for name, shape in stored.items()}
-        network.load_state_dict(bare)  # it may know what weights of earlier versions lack
+        network.load_state_dict(bare)  # a network may complete the weights of earlier versions
     except RuntimeError:
-        name = next(name for name in [*wanted, *stored] if wanted.get(name) != stored.get(name))
-        seen, expected = (_shown(shapes.get(name)) for shapes in (stored, wanted))
-        raise _wrong(file, f"{name} is {seen}, and {expected} in the network") from None
+        name = next(name for name in [*expected, *stored] if expected.get(name) != stored.get(name))
+        in_file, in_network = (_described(shapes.get(name)) for shapes in (stored, expected))
+        raise _wrong(file, f"{name} is {in_file}, and {in_network} in the network") from None
 
 
 def load_weights(network: nn.Module, file: Path) -> None:
-    """Give a network the weights of a file."""
+    """Load the weights of a file into a network; ValueError if they do not fit."""
     try:
         network.load_state_dict(load_file(file))
     except (SafetensorError, RuntimeError) as error:
@@ -51,7 +57,7 @@ def load_weights(network: nn.Module, file: Path) -> None:
 
 
 def weight_shapes(file: Path) -> Shapes:
-    """The shapes of what a file of weights has, by name."""
+    """The shapes of the tensors in a safetensors file, by name."""
     try:
         with safe_open(file, "pt") as tensors:
             return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
@@ -59,7 +65,7 @@ def weight_shapes(file: Path) -> Shapes:
         raise _wrong(file, error) from None
 
 
-def _shown(shape: tuple[int, ...] | None) -> str:
+def _described(shape: tuple[int, ...] | None) -> str:
     return "missing" if shape is None else " x ".join(map(str, shape)) or "a number"
 
 
@@ -67,8 +73,8 @@ def _wrong(file: Path, reason: object) -> ValueError:
     return ValueError(f"{file}: expected the weights of its config ({' '.join(str(reason).split())[:200]})")
 
 
-class _Undrawn(TorchFunctionMode):
-    """Inside, normal numbers are not drawn into tensors: where there is no memory, torch would load its compiler."""
+class _WithoutNormalDraws(TorchFunctionMode):
+    """Inside, `nn.init.normal_` does nothing: on the meta device it would make torch import its compiler."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -81,7 +87,7 @@ class _TooMany(Exception):
 
 @contextmanager
 def _at_most(count: int) -> Iterator[None]:
-    """Inside, a network of more parameters ends with _TooMany: even without memory, billions take their time."""
+    """Inside, creating more than `count` parameters raises _TooMany: billions of them take long even without memory."""
     left, here = count, threading.get_ident()
 
     def count_down(*_: Any) -> None:

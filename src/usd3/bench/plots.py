@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from usd3.bench.rows import Row
 from usd3.bench.scaling import FLOOR, series
-from usd3.pictures._common import INK, SOFT_INK, new_figure, save, style
+from usd3.pictures.figures import INK, SOFT_INK, new_figure, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

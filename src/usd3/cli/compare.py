@@ -15,8 +15,8 @@ import yaml  # type: ignore[import-untyped]
 from usd3._internal.checks import as_count, require
 from usd3._internal.files import known_folder, new_folder, write_whole
 from usd3._internal.locks import locked
-from usd3._internal.plain import read_yaml
 from usd3._internal.progress import say
+from usd3._internal.yaml_json import read_yaml
 from usd3.cli.entries import Entry, about_method, plain, read_entry, require_names, require_same_recipe
 from usd3.cli.entries import method_words as _methods
 from usd3.cli.jobs import Job, run_jobs

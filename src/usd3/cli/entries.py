@@ -12,7 +12,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from usd3._internal.checks import require
-from usd3._internal.messages import near
+from usd3._internal.messages import suggestion
 from usd3.methods import METHODS
 from usd3.pipeline.packaged import find_model
 from usd3.recipes import list_recipes
@@ -69,7 +69,7 @@ def read_entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], R
     expected = "words with spaces between them, each a recipe, recipes joined by +, or the folder of a trained model"
     recipes = list_recipes()
     unknown = [part for part in parts if part not in recipes and not Path(part).is_file()]
-    hints = "".join(near(part, recipes) for part in unknown)
+    hints = "".join(suggestion(part, recipes) for part in unknown)
     require(not unknown, "methods", source, f"{expected}; recipes are YAML files or {', '.join(recipes)}{hints}")
     with about_method(name or source):
         recipe = read([*base, *parts]).recipe

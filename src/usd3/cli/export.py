@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from usd3._internal.checks import require
 from usd3._internal.fields import require_fields
 from usd3._internal.files import is_free, write_whole
-from usd3._internal.plain import read_json, read_yaml
+from usd3._internal.yaml_json import read_json, read_yaml
 from usd3.evaluation.cards import Card, measured_table, needed_options
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.options import DataConfig, naming_data_path

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from usd3._internal.plain import read_json
 from usd3._internal.weights import weight_shapes
+from usd3._internal.yaml_json import read_json
 from usd3._version import __version__
 from usd3.kernels import chosen
 from usd3.kinds.registry import KINDS

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from usd3._internal.children import child_environment
+from usd3._internal.processes import child_environment
 from usd3._internal.progress import say
 
 __all__ = ["Job", "call", "run_jobs"]

@@ -19,12 +19,13 @@ from jsonargparse import (  # type: ignore[attr-defined]
     set_parsing_settings,
 )
 
-from usd3._internal.interrupts import end_at_once, raise_again
-from usd3._internal.messages import explained, near
-from usd3._internal.output import show_plainly
-from usd3._internal.plain import read_yaml, require_small
+from usd3._internal.interrupts import exit_on_interrupt, raise_on_interrupt
+from usd3._internal.messages import suggestion
 from usd3._internal.threads import WAIT_SETTINGS
+from usd3._internal.yaml_json import read_yaml, require_small
 from usd3._version import __version__
+from usd3.cli.errors import explained
+from usd3.cli.output import show_plainly
 from usd3.recipes import find_recipe, list_recipes, require_sections
 
 __all__ = ["main"]
@@ -39,7 +40,7 @@ def _found(place: str) -> Any:
 def _later(place: str) -> Callable[..., Any]:
     def run(*arguments: Any) -> Any:
         command = _found(place)
-        raise_again()
+        raise_on_interrupt()
         return command(*arguments)
 
     return run
@@ -188,7 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     _wait_asleep()
     show_plainly()
     if arguments is None:
-        end_at_once()  # until the command begins
+        exit_on_interrupt()  # until the command begins
         arguments = sys.argv[1:]
     try:
         status = _status(arguments)
@@ -210,7 +211,7 @@ def _status(arguments: list[str]) -> int:
     try:
         if name not in COMMANDS:
             raise ValueError(
-                f"there is no command {name!r}: expected one of {', '.join(COMMANDS)}{near(name, COMMANDS)}"
+                f"there is no command {name!r}: expected one of {', '.join(COMMANDS)}{suggestion(name, COMMANDS)}"
             )
         with warnings.catch_warnings():
             warnings.showwarning = _warn  # type: ignore[assignment]

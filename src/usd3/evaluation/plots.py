@@ -12,7 +12,7 @@ from usd3._internal.checks import require
 from usd3.evaluation.comparison import METRICS, Row, marks
 from usd3.kinds.registry import KINDS
 from usd3.metrics.summary import RATIOS
-from usd3.pictures._common import GENERATED, GIVEN, INK, SOFT_INK, new_figure, save, style
+from usd3.pictures.figures import GENERATED, GIVEN, INK, SOFT_INK, new_figure, save, style
 from usd3.training.logs import held_out_curves
 
 if TYPE_CHECKING:

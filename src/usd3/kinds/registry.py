@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from usd3._internal.checks import require, require_type
-from usd3._internal.fields import made_of
-from usd3._internal.imported import imported_class
-from usd3._internal.messages import near
+from usd3._internal.fields import from_mapping
+from usd3._internal.imports import imported_class
+from usd3._internal.messages import suggestion
 from usd3.kinds.array import Array
 from usd3.kinds.base import Kind
 from usd3.kinds.image.kind import ImageTokens
@@ -56,7 +56,7 @@ def kind_named(name: str, option: str) -> type[Kind]:
     """One of ours, or the class at an import path, whose code then runs."""
     if name in KINDS:
         return KINDS[name]
-    require("." in name, option, name, f"one of {', '.join(sorted(KINDS))}, or an import path{near(name, KINDS)}")
+    require("." in name, option, name, f"one of {', '.join(sorted(KINDS))}, or an import path{suggestion(name, KINDS)}")
     return imported_class(name, Kind, option, KINDS)
 
 
@@ -65,7 +65,7 @@ def kind_of_data(data: DataConfig) -> type[Kind]:
     kind = next((kind for kind in KINDS.values() if kind.claims(data)), None)
     if kind is None:
         sources = sorted(source for kind in KINDS.values() for source in kind.sources)
-        hint = near(data.source, sources)
+        hint = suggestion(data.source, sources)
         raise ValueError(f"data.source = {data.source}: expected one of {', '.join(sources)}{hint}")
     return kind
 
@@ -75,7 +75,7 @@ def kind_from(values: Any, num_classes: int, shape: Any) -> Kind:
     require_type(isinstance(values, dict) and "name" in values, "kind", values, "a mapping with a name")
     own = {key: value for key, value in values.items() if key != "name"}
     kind = kind_named(str(values["name"]), "kind.name")
-    return made_of(kind, {"num_classes": num_classes, "shape": shape, **own}, "kind")
+    return from_mapping(kind, {"num_classes": num_classes, "shape": shape, **own}, "kind")
 
 
 def upgraded(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from usd3._internal.checks import require
 from usd3._internal.fields import require_fields
-from usd3._internal.imported import imported_class
+from usd3._internal.imports import imported_class
 from usd3.core.diffusion import Diffusion
 from usd3.methods import METHODS, USD3, Method
 

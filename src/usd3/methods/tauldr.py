@@ -32,7 +32,7 @@ from usd3.core.process import SMALLEST, Times, column, flat, is_grid, total
 from usd3.core.samplers import MakePredictor, Predictor, Run, corrector_jumps, leaping, likeliest, tau_leaping_jumps
 from usd3.core.two_pass import ForwardRate, over
 from usd3.methods.base import Method
-from usd3.nets.hollow import Hollow
+from usd3.nets import Hollow
 
 __all__ = ["TauLDR", "WholeTime", "outflow"]
 

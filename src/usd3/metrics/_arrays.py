@@ -1,4 +1,4 @@
-"""Sequences and padding as NumPy arrays, checked."""
+"""Arguments as checked NumPy arrays."""
 
 from typing import Any, TypeAlias
 
@@ -16,23 +16,23 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
 def as_array(x: Any) -> Any:
-    """A tensor as a NumPy array on the CPU; anything else as it is."""
+    """A tensor as a NumPy array; anything else unchanged."""
     return x.detach().cpu().numpy() if isinstance(x, Tensor) else x
 
 
 def as_sequences(x: Any, name: str, shape: str) -> Ints:
-    """`x` as an int64 array with as many dimensions as `shape`, "(N, L)", has names, and none of them empty."""
+    """`x` as an int64 array that is not empty. `shape`, such as "(N, L)", says how many dimensions it must have."""
     array = as_array(x)
     _require_kind(array, "iu", name, "a NumPy array or a tensor of integers")
-    right = array.ndim == shape.count(",") + 1 and array.size > 0
-    require(right, f"{name}.shape", array.shape, f"{shape}, none of them 0")
+    fits = array.ndim == shape.count(",") + 1 and array.size > 0
+    require(fits, f"{name}.shape", array.shape, f"{shape}, none of them 0")
     if array.dtype == np.uint64:
         require(array.max() < 2**63, f"{name}.max()", array.max(), "categories below 2**63")
     return np.asarray(array, dtype=np.int64)
 
 
 def as_pad(pad: Any, shape: tuple[int, ...]) -> Bools | None:
-    """`pad` as a boolean array of exactly this shape, or None."""
+    """`pad` as a boolean array of exactly this shape; None stays None."""
     if pad is None:
         return None
     array = as_array(pad)
@@ -42,12 +42,13 @@ def as_pad(pad: Any, shape: tuple[int, ...]) -> Bools | None:
 
 
 def require_categories(x: Ints, pad: Bools | None, name: str) -> None:
-    """No category is negative, except under padding."""
+    """Raise a ValueError if a category is negative, except under padding."""
     lowest = int(x.min() if pad is None else np.where(pad, 0, x).min())
     require(lowest >= 0, f"{name}.min()", lowest, "categories >= 0 (pad=... leaves elements out)")
 
 
 def _require_kind(array: Any, kinds: str, name: str, expected: str) -> None:
+    """Raise a TypeError unless `array` is an array whose dtype is of one of NumPy's `kinds`, such as "iu"."""
     require_type(isinstance(array, np.ndarray), name, array, expected)
     if array.dtype.kind not in kinds:
         raise TypeError(f"{name} has dtype {array.dtype}: expected {expected}")

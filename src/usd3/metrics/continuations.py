@@ -1,6 +1,6 @@
-"""The distances as torchmetrics, over batches, runs and processes.
+"""The distances as torchmetrics, which collect batches, runs and processes.
 
-A run is one generated continuation of every song; R runs make arrays (R, N, L).
+A run generates one continuation of every song, so R runs give arrays (R, N, L).
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ __all__ = ["EditDiversity", "NgramHellinger", "NgramOutliers", "evaluate_continu
 
 
 class _Mean(Metric):
-    """Sums over songs, one for each run (or pair of runs), and the number of songs."""
+    """Sums over songs, one for each run or pair of runs, and the number of songs."""
 
     full_state_update = False
     is_differentiable = False
@@ -34,28 +34,36 @@ class _Mean(Metric):
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def compute(self) -> Summary:
-        """Mean over songs and runs; standard deviation of the runs' means, 0 for a single one."""
+        """Mean over songs and runs, and standard deviation of the runs' means, 0 for a single run."""
         count = int(self.count)
         require(count > 0, "count", count, "at least one song (call update first)")
         return summarise(self.total.cpu().numpy() / count)
 
     def _add(self, values: Floats) -> None:
-        """Add values (sums, songs)."""
+        """Add the values of some songs, (sums, songs)."""
         self.total = self.total + torch.from_numpy(values.sum(1)).to(self.total.device)
         self.count = self.count + values.shape[1]
 
 
 class _Ngrams(_Mean):
+    """A mean of a function of n-gram counts; `skip` leading elements of each song are not counted."""
+
     def __init__(self, n: int, num_runs: int = 1, skip: int = 0, **kwargs: Any):
         super().__init__(sums=as_count(num_runs, "num_runs", 1), skip=skip, **kwargs)
         self.num_runs = int(num_runs)
         self.n = as_count(n, "n", 1)
 
     def update(self, generated: Any, truth: Any, pad: Any = None) -> None:
-        """Add songs: generated (R, N, L), or (N, L) with one run, true ones (N, L), padding (N, L)."""
-        made = _as_runs(generated)
-        require(len(made) == self.num_runs, "generated.shape", made.shape, f"{self.num_runs} runs: (R, N, L)")
-        counts = _count_runs(made, truth, self.n, self.skip, pad)
+        """Add N songs.
+
+        Args:
+            generated: Integers (R, N, L), or (N, L) for one run.
+            truth: Integers (N, L).
+            pad: Booleans (N, L), True = padding.
+        """
+        runs = _as_runs(generated)
+        require(len(runs) == self.num_runs, "generated.shape", runs.shape, f"{self.num_runs} runs: (R, N, L)")
+        counts = _count_runs(runs, truth, self.n, self.skip, pad)
         self._add(self._values(counts).reshape(self.num_runs, -1))
 
     def _values(self, counts: NgramCounts) -> Floats:
@@ -63,10 +71,10 @@ class _Ngrams(_Mean):
 
 
 class NgramHellinger(_Ngrams):
-    """Hellinger distance of n-gram frequencies, see `ngram_hellinger`; `compute()` gives a `Summary`.
+    """Hellinger distance of n-gram frequencies, see `ngram_hellinger`; `compute()` returns a `Summary`.
 
-    Its mean is over songs and runs; its std is the sample standard deviation of the runs' means (0.0 for one run).
-    Only n-grams inside the elements after the first `skip` are counted.
+    The mean is over songs and runs; the std is the sample standard deviation of the runs' means (0.0 for one run).
+    The first `skip` elements of each song are not counted.
     """
 
     higher_is_better = False
@@ -76,7 +84,7 @@ class NgramHellinger(_Ngrams):
 
 
 class NgramOutliers(_Ngrams):
-    """Proportion of new n-grams, see `ngram_outliers`; otherwise as `NgramHellinger`."""
+    """Proportion of n-grams that the true song does not have, see `ngram_outliers`; `compute()` as `NgramHellinger`."""
 
     higher_is_better = False
 
@@ -85,11 +93,11 @@ class NgramOutliers(_Ngrams):
 
 
 class EditDiversity(_Mean):
-    """Edit distance between runs, see `edit_diversity`; `compute()` gives a `Summary`.
+    """Edit distance between runs, see `edit_diversity`; `compute()` returns a `Summary`.
 
-    Its mean is over songs and pairs of runs; its std is the sample standard deviation of the R (R - 1) / 2 pairs' means
-    (0.0 for one pair). R is that of the first update. Name `num_runs` where a process may see no song at all: the sums
-    of all processes must have the same shape.
+    The mean is over songs and pairs of runs; the std is the sample standard deviation of the R (R - 1) / 2 pairs' means
+    (0.0 for one pair). The first update sets R. Pass `num_runs` if a process may see no song at all: the sums of all
+    processes must have the same shape.
     """
 
     higher_is_better = True
@@ -100,13 +108,13 @@ class EditDiversity(_Mean):
         self.num_runs = num_runs
 
     def update(self, samples: Any, pad: Any = None) -> None:
-        """Add songs: samples (R, N, L), padding (N, L)."""
+        """Add N songs: samples (R, N, L) and padding (N, L)."""
         x = as_sequences(samples, "samples", "(R, N, L)")
-        hidden = as_pad(pad, x.shape[1:])
-        values = pair_edits(_after(x, self.skip, 1), _after(hidden, self.skip, 1))
-        fixed = self.num_runs is not None or int(self.count) > 0
+        padding = as_pad(pad, x.shape[1:])
+        values = pair_edits(_after(x, self.skip, 1), _after(padding, self.skip, 1))
+        runs_are_fixed = self.num_runs is not None or int(self.count) > 0
         same = len(values) == len(self.total)
-        require(same or not fixed, "samples.shape", x.shape, f"{len(self.total)} pairs of runs, as before")
+        require(same or not runs_are_fixed, "samples.shape", x.shape, f"{len(self.total)} pairs of runs, as before")
         self._add(values)
 
 
@@ -116,44 +124,44 @@ def evaluate_continuations(generated: Any, truth: Any, skip: int = 0, pad: Any =
     Args:
         generated: Integers (R, N, L), or (N, L) for one run.
         truth: Integers (N, L).
-        skip: Leading elements that are not counted: 0 = the whole sequence, the prefix's length = only what follows it.
+        skip: Leading elements that are not counted: 0, or the length of a prefix to measure only what follows it.
         pad: Booleans (N, L), True = padding.
 
     Returns:
         "1g_hellinger", "2g_hellinger", "3g_hellinger", "1g_outliers", "2g_outliers", "3g_outliers", and with R >= 2
         "edit_diversity".
     """
-    made = _as_runs(generated)
-    counts = [_count_runs(made, truth, n, as_count(skip, "skip", 0), pad) for n in (1, 2, 3)]
+    runs = _as_runs(generated)
+    counts = [_count_runs(runs, truth, n, as_count(skip, "skip", 0), pad) for n in (1, 2, 3)]
     per_run = {f"{n}g_hellinger": c.hellinger() for n, c in enumerate(counts, 1)}
     per_run |= {f"{n}g_outliers": c.outliers() for n, c in enumerate(counts, 1)}
-    result = {key: summarise(values.reshape(len(made), -1).mean(1)) for key, values in per_run.items()}
-    if len(made) >= 2:
-        edits = pair_edits(_after(made, skip, 1), _after(as_array(pad), skip, 1))
+    result = {key: summarise(values.reshape(len(runs), -1).mean(1)) for key, values in per_run.items()}
+    if len(runs) >= 2:
+        edits = pair_edits(_after(runs, skip, 1), _after(as_array(pad), skip, 1))
         result["edit_diversity"] = summarise(edits.mean(1))
     return result
 
 
 def _as_runs(generated: Any) -> Ints:
-    """(R, N, L); an array (N, L) is one run."""
+    """`generated` as an array (R, N, L); (N, L) is one run."""
     if getattr(generated, "ndim", 3) == 2:
         return as_sequences(generated, "generated", "(N, L)")[None]
     return as_sequences(generated, "generated", "(R, N, L)")
 
 
 def _count_runs(generated: Ints, truth: Any, n: int, skip: int, pad: Any) -> NgramCounts:
-    """Counts for the rows of all runs, (R N,), run by run."""
+    """N-gram counts of all R N rows, run by run."""
     true = as_sequences(truth, "truth", "(N, L)")
     require(generated.shape[1] == len(true), "truth.shape", true.shape, f"{generated.shape[1]} songs, as in generated")
     runs = len(generated)
-    hidden = as_pad(pad, generated.shape[1:])
-    made = _after(generated, skip, n).reshape(runs * len(true), -1)
+    padding = as_pad(pad, generated.shape[1:])
+    rows = _after(generated, skip, n).reshape(runs * len(true), -1)
     true = np.tile(_after(true, skip, n), (runs, 1))
-    return count_ngrams(made, true, n, None if hidden is None else np.tile(_after(hidden, skip, n), (runs, 1)))
+    return count_ngrams(rows, true, n, None if padding is None else np.tile(_after(padding, skip, n), (runs, 1)))
 
 
 def _after(x: Any, skip: int, n: int) -> Any:
-    """Without the first `skip` elements; n must be left."""
+    """`x` without its first `skip` elements; at least n must remain. None stays None."""
     if x is None:
         return None
     length = x.shape[-1]

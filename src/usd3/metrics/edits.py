@@ -1,4 +1,4 @@
-"""How different from each other the samples for the same prefix are."""
+"""How much samples for the same prefix differ from each other."""
 
 from itertools import combinations
 from typing import Any
@@ -13,12 +13,12 @@ __all__ = ["edit_diversity", "pair_edits"]
 
 
 def edit_diversity(samples: Any, pad: Any = None) -> Floats:
-    """Mean edit distance between the samples for each prefix: mean over R (R - 1) / 2 pairs of Levenshtein / L.
+    """Mean edit distance between the samples for each prefix: the mean of Levenshtein / L over R (R - 1) / 2 pairs.
 
     Args:
         samples: Integers (R, N, L), R >= 2 samples for each of N prefixes.
-        pad: Booleans (N, L), True = padding, the same for all R; those elements are left out, and L is the number
-            of the others.
+        pad: Booleans (N, L), True = padding, the same for all R. Padded elements are removed, and L is the number of
+            the others.
 
     Returns:
         (N,) float64 in [0, 1].
@@ -27,15 +27,16 @@ def edit_diversity(samples: Any, pad: Any = None) -> Floats:
 
 
 def pair_edits(samples: Any, pad: Any = None) -> Floats:
-    """Levenshtein / L of each pair of samples, (R (R - 1) / 2, N); pairs in the order (0, 1), (0, 2), ..., (1, 2)."""
+    """Levenshtein / L of each pair of samples, (R (R - 1) / 2, N), pairs in the order (0, 1), (0, 2), ..., (1, 2)."""
     x = as_sequences(samples, "samples", "(R, N, L)")
     require(len(x) >= 2, "samples.shape", x.shape, "(R, N, L) with R >= 2 samples for each prefix")
-    hidden = as_pad(pad, x.shape[1:])
-    require_categories(x, None if hidden is None else np.broadcast_to(hidden, x.shape), "samples")
-    ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)  # small numbers: Python's hash keeps them apart
+    padding = as_pad(pad, x.shape[1:])
+    require_categories(x, None if padding is None else np.broadcast_to(padding, x.shape), "samples")
+    # rapidfuzz compares hashes, which differ for small integers
+    ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)
     distances = np.empty((len(x) * (len(x) - 1) // 2, x.shape[1]))
     for i in range(x.shape[1]):
-        song = ranks[:, i] if hidden is None else ranks[:, i, ~hidden[i]]
+        song = ranks[:, i] if padding is None else ranks[:, i, ~padding[i]]
         require(song.shape[1] > 0, f"pad[{i}]", "all True", "at least one element free of padding in each row")
         pairs = combinations(song.tolist(), 2)
         distances[:, i] = [Levenshtein.distance(a, b) / song.shape[1] for a, b in pairs]

@@ -1,8 +1,8 @@
-"""How good and how varied generated images are, by what a network sees in them.
+"""Quality and variety of generated images, measured on the features of a classifier.
 
-`classifier_score` and `classifier_frechet` are the formulas of Inception score and FID with a small classifier in
-Inception's place. They compare models measured with the same classifier, and say nothing next to published IS or FID.
-Those, `inception_score` and `fid`, need the file of Inception's weights.
+`classifier_score` and `classifier_frechet` use the formulas of Inception score and FID with a small classifier in place
+of the Inception network. They compare models that are measured with the same classifier; they are not comparable with
+published IS and FID. Those, `inception_score` and `fid`, need the file of Inception's weights.
 """
 
 import os
@@ -15,29 +15,13 @@ from torch import Tensor, nn
 from usd3._internal.checks import as_count, require, require_type
 from usd3._internal.pixels import as_floats
 from usd3._internal.progress import progress
-from usd3.metrics.feature_sets import (
-    Gaussian,
-    Manifold,
-    as_rows,
-    frechet_distance,
-    label_score,
-    nearest,
-    precision_recall,
-)
+from usd3.metrics.feature_sets import Gaussian, Manifold, as_rows, label_score
 from usd3.metrics.inception import load_inception
 
-__all__ = [
-    "ImageMetrics",
-    "classifier_features",
-    "frechet_distance",
-    "image_metrics",
-    "label_score",
-    "nearest",
-    "precision_recall",
-]
+__all__ = ["ImageMetrics", "classifier_features", "image_metrics"]
 
-_NEIGHBOURS = 3
-_SPLITS = 10
+_NEIGHBOURS = 3  # k of precision and recall
+_SPLITS = 10  # parts of the images for the Inception score
 
 
 def image_metrics(
@@ -47,21 +31,28 @@ def image_metrics(
     inception: str | os.PathLike[str] | None = None,
     batch_size: int = 500,
 ) -> dict[str, float]:
-    """Scores of generated images next to real ones, both (N, 3, H, W) uint8.
+    """Scores by name of generated images against real ones, both (N, 3, H, W) uint8.
 
     - `classifier_score`: `label_score` of the classifier's probabilities, higher is better; not on the scale of IS.
-      Left out if the classifier learned without labels.
+      Missing if the classifier was trained without labels.
     - `classifier_frechet`: `frechet_distance` of its features, lower is better; not on the scale of FID.
     - `precision`, `recall`: `precision_recall` of its features, in 0..1, higher is better.
     - `inception_score`, `fid`: the published ones, only where `inception` names the file of Inception's weights.
 
-    All depend on the number of images: compare only what was measured with as many.
+    All scores depend on the number of images: compare only scores of equally many.
+
+    Args:
+        generated: The generated images.
+        real: The real images.
+        classifier: A network with `features(images)` and `labelled`, such as `usd3.kinds.image.classifier.Classifier`.
+        inception: The file of Inception's weights.
+        batch_size: Images that a network sees at once.
     """
     return ImageMetrics(real, classifier, inception, batch_size)(generated)
 
 
 class ImageMetrics:
-    """`image_metrics` for many sets of generated images: the real ones are measured once."""
+    """`image_metrics` for several sets of generated images; the real images are measured once."""
 
     def __init__(
         self,
@@ -70,11 +61,10 @@ class ImageMetrics:
         inception: str | os.PathLike[str] | None = None,
         batch_size: int = 500,
     ):
-        """`classifier` is a `usd3.nets.Classifier`; `inception` is the path of Inception's weights."""
         self.image_shape = tuple(_checked(real, "real").shape[1:])
         self.classifier = classifier
         self.batch_size = as_count(batch_size, "batch_size", 1)
-        self.inception = None if inception is None else load_inception(inception, _place(classifier)[0])
+        self.inception = None if inception is None else load_inception(inception, _device_and_dtype(classifier)[0])
         self._features = as_rows(classifier_features(real, classifier, batch_size), "features")
         self._gaussian = Gaussian.fitted(self._features, "features")
         self._manifolds: dict[int, Manifold] = {}
@@ -87,7 +77,7 @@ class ImageMetrics:
         require(fits, "generated.shape", tuple(generated.shape), f"images as the real ones, {self.image_shape}")
         scores = {}
         if self.classifier.labelled:
-            logits = _seen(self.classifier, self.classifier, generated, self.batch_size)
+            logits = _outputs(self.classifier, self.classifier, generated, self.batch_size)
             scores["classifier_score"] = label_score(logits.double().softmax(1))
         features = as_rows(classifier_features(generated, self.classifier, self.batch_size), "features")
         scores["classifier_frechet"] = self._gaussian.distance(Gaussian.fitted(features, "features"))
@@ -105,9 +95,9 @@ class ImageMetrics:
         return self._manifolds[count].precision_recall(Manifold(features, _NEIGHBOURS, count))
 
     def _by_inception(self, images: Tensor, title: str) -> tuple[Tensor, Tensor]:
-        """Features and logits."""
+        """Inception's features (N, 2048) and logits (N, 1008) of images; the progress is shown as `title`."""
         assert self.inception is not None
-        device, parts = _place(self.classifier)[0], []
+        device, parts = _device_and_dtype(self.classifier)[0], []
         with torch.inference_mode(), progress(f"Inception, {title}", len(images)) as advance:
             for batch in images.split(self.batch_size):
                 parts.append(self.inception(batch.to(device)).cpu())
@@ -117,36 +107,38 @@ class ImageMetrics:
 
 
 def classifier_features(images: Tensor, classifier: Any, batch_size: int = 500) -> Tensor:
-    """The classifier's features (N, F) of images uint8, on its device; what `nearest` compares, for one."""
-    return _seen(classifier, classifier.features, _checked(images, "images", least=1), batch_size)
+    """The classifier's features (N, F) of images (N, 3, H, W) uint8, on the classifier's device."""
+    return _outputs(classifier, classifier.features, _checked(images, "images", least=1), batch_size)
 
 
-def _seen(classifier: nn.Module, look: Callable[[Tensor], Tensor], images: Tensor, batch_size: int) -> Tensor:
-    device, dtype = _place(classifier)
+def _outputs(classifier: nn.Module, function: Callable[[Tensor], Tensor], images: Tensor, batch_size: int) -> Tensor:
+    """`function`, the classifier or its features, of all images in batches, in evaluation mode."""
+    device, dtype = _device_and_dtype(classifier)
     was_training = classifier.training
     classifier.eval()
     try:
         with torch.inference_mode():
             batches = images.split(as_count(batch_size, "batch_size", 1))
-            return torch.cat([look(as_floats(batch.to(device)).to(dtype)) for batch in batches])
+            return torch.cat([function(as_floats(batch.to(device)).to(dtype)) for batch in batches])
     finally:
         classifier.train(was_training)
 
 
-def _place(classifier: nn.Module) -> tuple[torch.device, torch.dtype]:
+def _device_and_dtype(classifier: nn.Module) -> tuple[torch.device, torch.dtype]:
     weights = next(classifier.parameters())
     return weights.device, weights.dtype
 
 
 def _mean_label_score(probabilities: Tensor) -> float:
-    """The Inception score as it is published: the mean over ten parts of the images."""
+    """The Inception score as published: the mean of the scores of ten parts of the images."""
     parts = probabilities.tensor_split(min(_SPLITS, len(probabilities)))
     return sum(label_score(part) for part in parts) / len(parts)
 
 
 def _checked(images: Tensor, name: str, least: int = _NEIGHBOURS + 1) -> Tensor:
+    """The images, which must be bytes (N, 3, H, W) with N >= `least`."""
     is_bytes = isinstance(images, Tensor) and images.dtype == torch.uint8
     require_type(is_bytes, name, images, "a uint8 tensor of images")
-    right = images.dim() == 4 and images.shape[1] == 3 and len(images) >= least and images.numel() > 0
-    require(right, f"{name}.shape", tuple(images.shape), f"(N, 3, H, W), at least {least} images")
+    fits = images.dim() == 4 and images.shape[1] == 3 and len(images) >= least and images.numel() > 0
+    require(fits, f"{name}.shape", tuple(images.shape), f"(N, 3, H, W), at least {least} images")
     return images

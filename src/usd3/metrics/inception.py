@@ -1,4 +1,4 @@
-"""The Inception network that published scores are measured with; its weights are a file the user has."""
+"""The Inception network of published scores. The user provides the file of its weights."""
 
 import importlib
 import os
@@ -16,7 +16,7 @@ _WEIGHTS = "the Inception weights of torch-fidelity or pytorch-fid, ...inception
 
 
 class Inception(nn.Module):
-    """Images uint8 (N, 3, H, W) to pooled features and class scores side by side, (N, 2048 + 1008)."""
+    """Pooled features and logits of images uint8 (N, 3, H, W), concatenated: (N, 2048 + 1008)."""
 
     num_features = 2048
 
@@ -25,18 +25,18 @@ class Inception(nn.Module):
         self.extractor = extractor
 
     def forward(self, images: Tensor) -> Tensor:
-        """Both in one pass; the images are scaled as for published scores."""
+        """Features and logits (N, 2048 + 1008); the images are resized as for published scores."""
         return torch.cat(self.extractor(images), dim=1)
 
 
 def load_inception(path: str | os.PathLike[str], device: torch.device | str | None = None) -> Inception:
-    """The Inception network with the weights in a file; nothing is downloaded."""
+    """The Inception network with the weights of a file. Nothing is downloaded."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected {_WEIGHTS}")
     extractor = _extractor_class()
     try:
-        # torch-fidelity would run whatever the file says; a file that passes here holds tensors only
+        # torch-fidelity would run any code in the file; a file that loads here holds only tensors
         torch.load(path, map_location="cpu", weights_only=True)
         network = extractor(_NAME, _OUTPUTS, feature_extractor_weights_path=str(path))
     except (RuntimeError, TypeError, EOFError, KeyError, pickle.UnpicklingError) as error:
@@ -46,9 +46,10 @@ def load_inception(path: str | os.PathLike[str], device: torch.device | str | No
 
 
 def _extractor_class() -> Any:
+    """torch-fidelity's class of the network; ImportError with a hint if it cannot be imported."""
     try:
         return importlib.import_module("torch_fidelity").FeatureExtractorInceptionV3
     except ModuleNotFoundError:
         raise ImportError("FID and Inception score need torch-fidelity: pip install 'usd3[inception]'") from None
-    except (ImportError, RuntimeError) as error:  # a torchvision that does not fit the torch
+    except (ImportError, RuntimeError) as error:  # torchvision and torch do not fit together
         raise ImportError(f"torch-fidelity cannot be imported: {str(error).splitlines()[0]}") from None

@@ -1,7 +1,7 @@
-"""How the n-grams of generated sequences differ from those of the true ones.
+"""How the n-grams of generated sequences differ from those of true ones.
 
-An n-gram is n neighbouring elements; a sequence of length L has L - n + 1 of them, overlapping. Only those that occur
-are counted: the K^n possible ones are never listed.
+An n-gram is n neighbouring elements. A sequence of length L has L - n + 1 of them, which overlap. Only n-grams that
+occur are stored, never all K^n possible ones.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,17 @@ __all__ = ["NgramCounts", "count_ngrams", "ngram_hellinger", "ngram_outliers"]
 
 
 class NgramCounts(NamedTuple):
-    """Every n-gram that occurs in a pair of rows: its row, and how often it is in the generated and the true one."""
+    """Counts of the n-grams that occur in N pairs of a generated and a true row.
+
+    Each entry of `row`, `generated` and `truth` is about one n-gram in one pair of rows.
+
+    Attributes:
+        row: The number of the pair.
+        generated: How often the n-gram occurs in the generated row.
+        truth: How often it occurs in the true row.
+        generated_total: The number of n-grams of each generated row, (N,).
+        truth_total: The number of n-grams of each true row, (N,).
+    """
 
     row: Ints
     generated: Ints
@@ -24,28 +34,28 @@ class NgramCounts(NamedTuple):
     truth_total: Ints
 
     def hellinger(self) -> Floats:
-        """sqrt(1/2) || sqrt p - sqrt q ||_2 of each row."""
+        """sqrt(1/2) || sqrt p - sqrt q ||_2 of each pair, (N,)."""
         p = self.generated / self.generated_total[self.row]
         q = self.truth / self.truth_total[self.row]
         squares = np.bincount(self.row, (np.sqrt(p) - np.sqrt(q)) ** 2, len(self.generated_total))
         return np.minimum(np.sqrt(squares / 2), 1.0)
 
     def outliers(self) -> Floats:
-        """The generated n-grams of each row that its true row never has, divided by all its generated ones."""
+        """The share of the n-grams of each generated row that never occur in its true row, (N,)."""
         new = np.bincount(self.row, np.where(self.truth == 0, self.generated, 0), len(self.generated_total))
         return np.asarray(new / self.generated_total)
 
 
 def ngram_hellinger(generated: Any, truth: Any, n: int, pad: Any = None) -> Floats:
-    """Hellinger distance of the n-gram frequencies, row by row: sqrt(1/2) || sqrt p - sqrt q ||_2 in [0, 1].
+    """Hellinger distance of the n-gram frequencies of each row: sqrt(1/2) || sqrt p - sqrt q ||_2 in [0, 1].
 
     p and q are the relative frequencies of the n-grams in a generated row and in its true row.
 
     Args:
         generated: Integers (N, L), an array or a tensor.
         truth: Integers (N, L'); without padding L' may differ from L.
-        n: How many neighbours an n-gram has.
-        pad: Booleans (N, L), True = padding in both; an n-gram that touches it is not counted.
+        n: Number of elements of an n-gram.
+        pad: Booleans (N, L), True = padding in both rows; an n-gram that contains padding is not counted.
 
     Returns:
         (N,) float64.
@@ -56,30 +66,32 @@ def ngram_hellinger(generated: Any, truth: Any, n: int, pad: Any = None) -> Floa
 def ngram_outliers(generated: Any, truth: Any, n: int, pad: Any = None) -> Floats:
     """Proportion of a generated row's n-grams that never occur in its true row, (N,) float64.
 
-    The denominator is L - n + 1, less the n-grams that touch padding. Arguments as in `ngram_hellinger`.
+    The denominator is the number of n-grams without padding, L - n + 1 if there is none. Arguments as in
+    `ngram_hellinger`.
     """
     return count_ngrams(generated, truth, n, pad).outliers()
 
 
 def count_ngrams(generated: Any, truth: Any, n: int, pad: Any = None) -> NgramCounts:
-    """The counts behind both distances. Arguments as in `ngram_hellinger`."""
+    """The counts from which both distances are computed. Arguments as in `ngram_hellinger`."""
     n = as_count(n, "n", 1)
-    made, true = as_sequences(generated, "generated", "(N, L)"), as_sequences(truth, "truth", "(N, L)")
-    require(len(made) == len(true), "truth.shape", true.shape, f"as many rows as generated, {len(made)}")
-    shortest = min(made.shape[1], true.shape[1])
+    x, true = as_sequences(generated, "generated", "(N, L)"), as_sequences(truth, "truth", "(N, L)")
+    require(len(x) == len(true), "truth.shape", true.shape, f"as many rows as generated, {len(x)}")
+    shortest = min(x.shape[1], true.shape[1])
     require(n <= shortest, "n", n, f"at most the length of the sequences, {shortest}")
     if pad is not None:
-        require(made.shape == true.shape, "truth.shape", true.shape, f"{made.shape}, that of generated, with pad")
-    hidden = as_pad(pad, made.shape)
-    require_categories(made, hidden, "generated")
-    require_categories(true, hidden, "truth")
-    return _count(made, true, n, hidden)
+        require(x.shape == true.shape, "truth.shape", true.shape, f"{x.shape}, that of generated, with pad")
+    padding = as_pad(pad, x.shape)
+    require_categories(x, padding, "generated")
+    require_categories(true, padding, "truth")
+    return _count(x, true, n, padding)
 
 
 def _count(generated: Ints, truth: Ints, n: int, pad: Bools | None) -> NgramCounts:
+    """The counts of checked arguments."""
     rows = len(generated)
-    grams, kinds = _label_ngrams([generated, truth], n)
-    keys = [np.arange(rows)[:, None] * kinds + g for g in grams]
+    labels, num_labels = _label_ngrams([generated, truth], n)
+    keys = [np.arange(rows)[:, None] * num_labels + g for g in labels]  # one number for a row and an n-gram
     if pad is None:
         totals = [np.full(rows, k.shape[1], dtype=np.int64) for k in keys]
     else:
@@ -88,31 +100,31 @@ def _count(generated: Ints, truth: Ints, n: int, pad: Bools | None) -> NgramCoun
         row = int(totals[0].argmin())
         require(totals[0][row] > 0, f"pad[{row}]", pad[row], f"at least one {n}-gram free of padding in each row")
         keys = [k[whole] for k in keys]
-    (made, true), occurring = _relabel(keys)
+    (generated_keys, true_keys), occurring = _relabel(keys)
     return NgramCounts(
-        row=occurring // kinds,
-        generated=np.bincount(made.ravel(), minlength=len(occurring)),
-        truth=np.bincount(true.ravel(), minlength=len(occurring)),
+        row=occurring // num_labels,
+        generated=np.bincount(generated_keys.ravel(), minlength=len(occurring)),
+        truth=np.bincount(true_keys.ravel(), minlength=len(occurring)),
         generated_total=totals[0],
         truth_total=totals[1],
     )
 
 
 def _label_ngrams(sequences: list[Ints], n: int) -> tuple[list[Ints], int]:
-    """A number 0, 1, ... for each n-gram, the same for equal ones, and how many there are.
+    """A label 0, 1, ... for each n-gram, equal for equal n-grams, and the number of different labels.
 
-    An n-gram is a shorter one plus an element; numbering them anew after each element keeps the numbers below
-    (elements in the data)^2, whatever K and n are.
+    An n-gram is an (n-1)-gram and one more element. The labels are assigned again after each element, so that they stay
+    below (elements in the data)^2 for any K and n.
     """
-    tokens, kinds = _relabel(sequences)
-    grams, base = tokens, len(kinds)
+    tokens, values = _relabel(sequences)
+    labels, base = tokens, len(values)
     for m in range(1, n):
-        grams, kinds = _relabel([g[:, :-1] * base + t[:, m:] for g, t in zip(grams, tokens)])
-    return grams, len(kinds)
+        labels, values = _relabel([shorter[:, :-1] * base + t[:, m:] for shorter, t in zip(labels, tokens)])
+    return labels, len(values)
 
 
 def _relabel(arrays: list[Ints]) -> tuple[list[Ints], Ints]:
-    """The arrays with values replaced by their rank, and the values."""
+    """The arrays with each value replaced by its rank among all values, and the sorted values."""
     flat = np.concatenate([a.ravel() for a in arrays])
     values, ranks = np.unique(flat, return_inverse=True)
     parts = np.split(ranks, np.cumsum([a.size for a in arrays])[:-1])
@@ -120,6 +132,6 @@ def _relabel(arrays: list[Ints]) -> tuple[list[Ints], Ints]:
 
 
 def _whole_ngrams(pad: Bools, n: int) -> Bools:
-    """Whether each n-gram is free of padding, (N, L - n + 1)."""
+    """Whether each n-gram contains no padding, (N, L - n + 1)."""
     windows = np.lib.stride_tricks.sliding_window_view(pad, n, axis=1)
     return np.asarray(~windows.any(-1))

@@ -1,7 +1,7 @@
 """Whether generated sequences copy the training data.
 
-Take test sequences whose prefix also begins training sequences: a model that learnt by heart continues like the
-training sequence, not like the test one.
+Take test sequences whose prefix is also the prefix of training sequences. A model that memorised the training data
+continues like the training sequence, not like the test sequence.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ __all__ = ["Ratio", "distances_to_matches", "matching_rows", "train_to_test_rati
 
 
 class Ratio(NamedTuple):
-    """The two readings of the train-to-test ratio."""
+    """The train-to-test ratio as the paper prints it (`literal`), and with its distances swapped (`swapped`)."""
 
     literal: Any
     swapped: Any
@@ -25,10 +25,10 @@ class Ratio(NamedTuple):
 def train_to_test_ratio(distance_to_test: Any, distance_to_train: Any) -> Ratio:
     """Train-to-test ratio of a = distance to test and b = distance to train, numbers or arrays, elementwise.
 
-    literal = a / (b (a + b)), the formula as printed in the paper; swapped = b / (a (a + b)). They grow to inf where
-    the denominator's distance is 0, and are nan where both are. The literal one grows when the output parrots the
-    training data (b -> 0), although the paper calls it higher-is-better; the swapped one falls. Always publish a and
-    b too.
+    literal = a / (b (a + b)), the formula as printed in the paper; swapped = b / (a (a + b)). A ratio is inf if the
+    distance in its denominator is 0, and nan if both distances are 0. When a model copies the training data (b -> 0),
+    the literal ratio grows, although the paper calls it higher-is-better; the swapped ratio falls. Always report a
+    and b too.
     """
     a, b = np.asarray(distance_to_test, dtype=np.float64), np.asarray(distance_to_train, dtype=np.float64)
     for name, value in (("distance_to_test", a), ("distance_to_train", b)):
@@ -43,14 +43,20 @@ def train_to_test_ratio(distance_to_test: Any, distance_to_train: Any) -> Ratio:
 
 
 def matching_rows(prefixes: Any, train: Any, prefix_length: int) -> list[Ints]:
-    """For each of the test sequences (N, L), the indices of training sequences with the same first elements."""
-    test, seen = as_sequences(prefixes, "prefixes", "(N, L)"), as_sequences(train, "train", "(N, L)")
-    length = as_count(prefix_length, "prefix_length", 1, min(test.shape[1], seen.shape[1]))
-    heads = np.concatenate([test[:, :length], seen[:, :length]])
+    """For each test sequence (N, L), the indices of the training sequences with the same first elements.
+
+    Args:
+        prefixes: Test sequences, integers (N, L).
+        train: Training sequences, integers (M, L').
+        prefix_length: How many first elements must be equal.
+    """
+    test, training = as_sequences(prefixes, "prefixes", "(N, L)"), as_sequences(train, "train", "(N, L)")
+    length = as_count(prefix_length, "prefix_length", 1, min(test.shape[1], training.shape[1]))
+    heads = np.concatenate([test[:, :length], training[:, :length]])
     labels = np.unique(heads, axis=0, return_inverse=True)[1].reshape(-1)
-    wanted, present = labels[: len(test)], labels[len(test) :]
-    order = np.argsort(present, kind="stable")
-    first, last = (np.searchsorted(present[order], wanted, side) for side in ("left", "right"))
+    test_labels, train_labels = labels[: len(test)], labels[len(test) :]
+    order = np.argsort(train_labels, kind="stable")
+    first, last = (np.searchsorted(train_labels[order], test_labels, side) for side in ("left", "right"))
     return [order[i:j] for i, j in zip(first, last)]
 
 
@@ -61,28 +67,28 @@ def distances_to_matches(
     matches: Sequence[Ints],
     reduce: str = "mean",
 ) -> Floats:
-    """Mean or smallest distance of each generated row to its matching training rows, (N,); nan where none matches.
+    """Mean or smallest distance of each generated row to its matching training rows, (N,); nan if none matches.
 
     Args:
-        distance: A function of two arrays (P, L) that gives (P,), such as `partial(ngram_hellinger, n=2)`.
+        distance: A function of two arrays (P, L) that returns (P,), such as `partial(ngram_hellinger, n=2)`.
         generated: Integers (N, L).
         train: Integers (M, L).
-        matches: For each generated row the indices of training rows, from `matching_rows`.
+        matches: The indices of training rows for each generated row, from `matching_rows`.
         reduce: "mean" or "min".
     """
-    made, seen = as_sequences(generated, "generated", "(N, L)"), as_sequences(train, "train", "(N, L)")
-    require(len(matches) == len(made), "len(matches)", len(matches), f"one entry for each generated row, {len(made)}")
+    x, training = as_sequences(generated, "generated", "(N, L)"), as_sequences(train, "train", "(N, L)")
+    require(len(matches) == len(x), "len(matches)", len(matches), f"one entry for each generated row, {len(x)}")
     require(reduce in ("mean", "min"), "reduce", repr(reduce), "'mean' or 'min'")
     counts = np.array([len(m) for m in matches])
-    result = np.full(len(made), np.nan)
+    result = np.full(len(x), np.nan)
     if counts.any():
-        rows, columns = np.repeat(np.arange(len(made)), counts), np.concatenate(list(matches)).astype(np.int64)
-        inside = columns.min() >= 0 and columns.max() < len(seen)
-        require(inside, "matches", columns, f"indices of training rows, 0..{len(seen) - 1}")
-        values = distance(made[rows], seen[columns])
-        some = counts > 0
-        starts = (np.cumsum(counts) - counts)[some]
-        result[some] = np.add.reduceat(values, starts) / counts[some]
+        rows, matched = np.repeat(np.arange(len(x)), counts), np.concatenate(list(matches)).astype(np.int64)
+        valid = matched.min() >= 0 and matched.max() < len(training)
+        require(valid, "matches", matched, f"indices of training rows, 0..{len(training) - 1}")
+        values = distance(x[rows], training[matched])
+        has_match = counts > 0
+        starts = (np.cumsum(counts) - counts)[has_match]
+        result[has_match] = np.add.reduceat(values, starts) / counts[has_match]
         if reduce == "min":
-            result[some] = np.minimum.reduceat(values, starts)
+            result[has_match] = np.minimum.reduceat(values, starts)
     return result

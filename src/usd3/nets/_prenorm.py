@@ -1,14 +1,14 @@
-"""What SDDM's networks share: a pre-norm encoder with learned positions, and a readout modulated by the time."""
+"""Parts that SDDM's networks share: a pre-norm encoder with learned positions, and a readout modulated by the time."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Encoder", "Readout", "mlp_of"]
+__all__ = ["Encoder", "Readout", "two_layers"]
 
 
 class Encoder(nn.Module):
-    """Learned positions, dropout, and pre-norm blocks without a last norm: (B, L, E) -> (B, L, E)."""
+    """Add learned positions, apply dropout, then pre-norm blocks without a final norm: (B, L, E) -> (B, L, E)."""
 
     def __init__(self, length: int, dim: int, depth: int, heads: int, mlp: int, dropout: float):
         super().__init__()
@@ -18,7 +18,13 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(_Block(dim, heads, mlp, dropout) for _ in range(depth))
 
     def forward(self, h: Tensor, attend: Tensor | None = None, causal: bool = False) -> Tensor:
-        """`attend` says which key (last) each query sees, and broadcasts to (B, L, L)."""
+        """Hidden states (B, L, E).
+
+        Args:
+            h: Embeddings (B, L, E).
+            attend: Booleans that broadcast to (B, L, L): whether each query (row) attends to each key (column).
+            causal: Attend only to earlier elements and to the element itself.
+        """
         h = self.drop(h + self.positions[: h.shape[1]])
         for block in self.blocks:
             h = block(h, None if attend is None else attend[:, None], causal)
@@ -36,7 +42,7 @@ class _Block(nn.Module):
         for weight in (*self.qkv.weight.chunk(3), self.project.weight):
             nn.init.xavier_uniform_(weight)
         self.drop = nn.Dropout(dropout)
-        self.mlp = mlp_of(dim, mlp, dim, nn.ReLU())
+        self.mlp = two_layers(dim, mlp, dim, nn.ReLU())
 
     def forward(self, h: Tensor, attend: Tensor | None, causal: bool) -> Tensor:
         q, k, v = self.qkv(self.norm_attention(h)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
@@ -48,13 +54,14 @@ class _Block(nn.Module):
 class Readout(nn.Module):
     """Logits from states (B, L, width) and time features (B, dim).
 
-    `blocks` times h = gamma(t) norm(h + mlp(h)) + delta(t), both from an MLP of the time; then one linear map.
+    `blocks` times h = gamma(t) norm(h + mlp(h)) + delta(t), with gamma and delta from an MLP of the time; then one
+    linear layer.
     """
 
     def __init__(self, num_classes: int, width: int, dim: int, mlp: int, blocks: int):
         super().__init__()
-        self.time = mlp_of(dim, mlp, 4 * dim, nn.GELU()) if blocks else None
-        self.mlps = nn.ModuleList(mlp_of(width, mlp, width, nn.GELU()) for _ in range(blocks))
+        self.time = two_layers(dim, mlp, 4 * dim, nn.GELU()) if blocks else None
+        self.mlps = nn.ModuleList(two_layers(width, mlp, width, nn.GELU()) for _ in range(blocks))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(blocks))
         self.films = nn.ModuleList(_linear(4 * dim, 2 * width) for _ in range(blocks))
         self.logits = _linear(width, num_classes)
@@ -68,13 +75,13 @@ class Readout(nn.Module):
         return self.logits(h)  # type: ignore[no-any-return]
 
 
-def mlp_of(inside: int, hidden: int, outside: int, activation: nn.Module) -> nn.Sequential:
-    """Two linear maps with an activation between them."""
-    return nn.Sequential(_linear(inside, hidden), activation, _linear(hidden, outside))
+def two_layers(in_features: int, hidden: int, out_features: int, activation: nn.Module) -> nn.Sequential:
+    """An MLP: two linear layers with an activation between them."""
+    return nn.Sequential(_linear(in_features, hidden), activation, _linear(hidden, out_features))
 
 
-def _linear(inside: int, outside: int) -> nn.Linear:
-    linear = nn.Linear(inside, outside)
+def _linear(in_features: int, out_features: int) -> nn.Linear:
+    linear = nn.Linear(in_features, out_features)
     nn.init.xavier_uniform_(linear.weight)
     nn.init.zeros_(linear.bias)
     return linear

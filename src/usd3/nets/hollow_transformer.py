@@ -1,4 +1,4 @@
-"""SDDM's hollow transformer: two streams that read in opposite directions, so that no output sees its own element."""
+"""SDDM's hollow transformer: two streams read in opposite directions, so that no output depends on its own element."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from usd3._internal.checks import as_count, require
-from usd3.nets._prenorm import Encoder, Readout, mlp_of
+from usd3.nets._prenorm import Encoder, Readout, two_layers
 from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features
 
@@ -15,16 +15,26 @@ __all__ = ["HollowTransformer"]
 
 
 class HollowTransformer(nn.Module):
-    """Logits (B, ..., K) of x_0 from all elements of x_t but the one in question; row-major order, `length` in all.
+    """Logits (B, ..., K): those of element i depend on all elements of x_t except x_i itself.
 
-    Each of two streams, one per direction, has the tokens [time, x_1, ..., x_L] in its order. The time and the `given`
-    elements are the conditioner: they see each other only. A free element sees the conditioner and the free elements up
-    to itself. The output of element i reads, in each stream, the last free element before i (the time where there is
-    none): it depends on every other element, and on x_i in no way. With a given prefix these are SDDM's streams, but
-    that both ends read the time. Nobody sees `pad`. Given and padded elements get logits 0: nothing is to be predicted.
+    Each of two streams, one per direction, reads the tokens [time, x_1, ..., x_L] in its order. The time and the
+    `given` elements are the conditioner: they attend only to each other. A free element attends to the conditioner and
+    to the free elements up to itself. The output of element i reads, in each stream, the last free element before i, or
+    the time if there is none. So it depends on every other element, and not on x_i. With a given prefix these are
+    SDDM's streams, except that both ends read the time. No element attends to `pad`. Given and padded elements get
+    logits 0, as there is nothing to predict.
 
-    `readout` is "res_concat", `output_blocks` residual blocks modulated by the time, or "concat", one MLP. With
-    `timeless` it sees the same time always, and `ignores_time` is True.
+    Args:
+        num_classes: K.
+        length: Number of elements of an object, in row-major order.
+        dim: Width.
+        depth: Number of layers of each stream.
+        heads: Attention heads.
+        mlp: Hidden width of the MLPs.
+        dropout: Dropout rate.
+        output_blocks: Residual blocks of the readout "res_concat".
+        readout: "res_concat": residual blocks modulated by the time. "concat": one MLP.
+        timeless: The network ignores t, and `ignores_time` is True.
     """
 
     is_hollow = True
@@ -45,21 +55,22 @@ class HollowTransformer(nn.Module):
         super().__init__()
         self.ignores_time = timeless
         self.num_classes, self.length = as_count(num_classes, "num_classes", 2), as_count(length, "length", 1)
-        require_sizes(as_count(dim, "dim", 4), depth, heads, dropout)
+        require_sizes(dim, depth, heads, dropout)
+        as_count(dim, "dim", 4)  # at least two frequencies of the time
         require(readout in ("res_concat", "concat"), "readout", readout, "res_concat or concat")
         self.dim, self.embed = dim, nn.Embedding(num_classes, dim)
-        nn.init.normal_(self.embed.weight, std=dim**-0.5)  # not so large that the positions would be lost
+        nn.init.normal_(self.embed.weight, std=dim**-0.5)  # small enough that the positions matter
         self.given = nn.Parameter(torch.zeros(dim))
         self.rightward, self.leftward = (Encoder(length + 1, dim, depth, heads, mlp, dropout) for _ in range(2))
         self.plain = readout == "concat"
         self.readout: nn.Module = (
-            mlp_of(2 * dim, 2 * dim, num_classes, nn.GELU())
+            two_layers(2 * dim, 2 * dim, num_classes, nn.GELU())
             if self.plain
             else Readout(num_classes, 2 * dim, dim, mlp, as_count(output_blocks, "output_blocks", 0))
         )
 
     def forward(self, x_t: Tensor, t: Tensor, pad: Tensor | None = None, given: Tensor | None = None) -> Tensor:
-        """Logits at every element."""
+        """Logits (B, ..., K)."""
         x = x_t.flatten(1)
         require(x.shape[1] == self.length, "x_t.shape", tuple(x_t.shape), f"{self.length} elements in each object")
         given, pad = (None if mask is None else mask.flatten(1) for mask in (given, pad))
@@ -71,23 +82,28 @@ class HollowTransformer(nn.Module):
         left = _stream(self.leftward, time, h.flip(1), *backwards).flip(1)
         both = torch.cat([_stream(self.rightward, time, h, given, pad), left], -1)
         logits: Tensor = self.readout(both) if self.plain else self.readout(both, time)
-        for fixed in (given, pad):
-            logits = logits if fixed is None else logits.masked_fill(fixed[..., None], 0.0)
+        for unused in (given, pad):
+            logits = logits if unused is None else logits.masked_fill(unused[..., None], 0.0)
         return logits.unflatten(1, x_t.shape[1:])  # type: ignore[no-any-return]
 
 
 def _stream(encoder: nn.Module, time: Tensor, h: Tensor, given: Tensor | None, pad: Tensor | None) -> Tensor:
-    """For each element what the stream knows before it, (B, L, E)."""
+    """The state (B, L, E) of the stream just before each element."""
     h = torch.cat([time[:, None], h], 1)
     if given is None and pad is None:
         return encoder(h[:, :-1], causal=True)  # type: ignore[no-any-return]
     none = torch.zeros_like(h[:, 1:, 0], dtype=torch.bool)
-    attend, last = _reading(none if given is None else given, none if pad is None else pad)
+    attend, last = _attention_and_readout(none if given is None else given, none if pad is None else pad)
     return encoder(h, attend).gather(1, last[..., None].expand(-1, -1, h.shape[-1]))  # type: ignore[no-any-return]
 
 
-def _reading(given: Tensor, pad: Tensor) -> tuple[Tensor, Tensor]:
-    """Among [time, x_1, ..., x_L]: who sees whom, (B, query, key), and which of them each element reads, (B, L)."""
+def _attention_and_readout(given: Tensor, pad: Tensor) -> tuple[Tensor, Tensor]:
+    """For the tokens [time, x_1, ..., x_L]: the attention mask, and the token that each element reads.
+
+    Returns:
+        attend: Booleans (B, 1 + L, 1 + L), whether each query (row) attends to each key (column).
+        last: Indices (B, L) of tokens.
+    """
     conditioner, pad = F.pad(given, (1, 0), value=True), F.pad(pad, (1, 0), value=False)
     order = torch.arange(pad.shape[1], device=pad.device)
     before = order <= order[:, None]

@@ -1,32 +1,58 @@
-"""The network of a recipe: its section `model`."""
+"""The network of a recipe, its section `model`, and the registry of packaged networks."""
 
+import importlib
 import inspect
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import pkgutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import nn
 
+import usd3.nets
 from usd3._internal.checks import as_count, as_number, require
 from usd3._internal.fields import require_fields
-from usd3._internal.imported import imported_class
+from usd3._internal.imports import imported_class
 from usd3.core.diffusion import Diffusion
-from usd3.nets.film_transformer import FilmTransformer
-from usd3.nets.hollow import Hollow
-from usd3.nets.hollow_transformer import HollowTransformer
-from usd3.nets.masked_transformer import MaskedTransformer
-from usd3.nets.self_conditioned import SelfConditioned
-from usd3.nets.transformer import Transformer
+from usd3.nets.heads.hollow import Hollow
+from usd3.nets.heads.self_conditioned import SelfConditioned
 
-__all__ = ["NETS", "ModelConfig"]
+__all__ = ["NETS", "ModelConfig", "is_packaged"]
 
-NETS: dict[str, type[nn.Module]] = {
-    "transformer": Transformer,
-    "film": FilmTransformer,
-    "hollow_transformer": HollowTransformer,
-    "masked_transformer": MaskedTransformer,
-}
+
+class _PackagedNets(Mapping[str, type[nn.Module]]):
+    """The networks of `usd3.nets` by name: each public module beside this one, with one class in its `__all__`.
+
+    A new file in that folder is a new network. Looking a network up imports its module; listing the names does not.
+    """
+
+    def __iter__(self) -> Iterator[str]:
+        modules = (module for module in pkgutil.iter_modules(usd3.nets.__path__) if not module.ispkg)
+        return (module.name for module in modules if module.name != "options" and not module.name.startswith("_"))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == packaged for packaged in self)
+
+    def __getitem__(self, name: str) -> type[nn.Module]:
+        if name not in self:
+            raise KeyError(name)
+        module = importlib.import_module(f"usd3.nets.{name}")
+        (class_name,) = module.__all__
+        return getattr(module, class_name)  # type: ignore[no-any-return]
+
+
+NETS = _PackagedNets()
+
+
+def is_packaged(net: object) -> bool:
+    """Whether `net` is an object of one of the classes in `NETS`."""
+    package, _, name = type(net).__module__.rpartition(".")
+    return package == usd3.nets.__name__ and name in NETS and type(net) is NETS[name]
 
 
 @dataclass
@@ -35,23 +61,25 @@ class ModelConfig:
 
     Args:
         net: "transformer" (our default), "film" (the paper's), "hollow_transformer" or "masked_transformer" (SDDM's),
-            or the import path of a class of your own, as in "mypackage.nets.MyNet": it is made as
+            or the import path of a class of your own, as in "mypackage.nets.MyNet": it is created as
             MyNet(num_classes=..., **options) and called as model(x_t, t).
         dim: width.
         depth: number of layers.
         heads: attention heads.
         mlp: hidden width of the MLPs; null: 4 dim.
         dropout: dropout rate.
-        time_dim: size of the time features; SDDM's networks have `dim` of them.
+        time_dim: size of the time features; SDDM's networks use `dim`.
         output_blocks: residual blocks before the logits; not for "transformer".
-        projection: give hidden states and the output layer to the loss in place of logits, which are then never held
-            at once. For very many categories.
-        hollow: complete the logits by what the element itself shows. Much easier to train in continuous time.
+        projection: pass hidden states and the output layer to the loss, which then computes the logits in parts and
+            never holds all of them. For very many categories.
+        hollow: combine the network's prediction with each element's own noisy value. Much easier to train in
+            continuous time.
         timeless: for absorbing noise: the network does not see the time; sampling then skips network calls for
             objects that did not change.
-        self_conditioning: tell the network what it said in the step before; about 30 % more time in training. Only for
-            "transformer", and for methods that read its output as p(x_0 | x_t).
-        options: arguments of a class of your own.
+        self_conditioning: the network also sees its prediction of the previous step; about 30 % more time in training.
+            Only for "transformer", and for methods that read its output as p(x_0 | x_t).
+        options: further arguments of the network, for example {"readout": "concat"} for "hollow_transformer"; for a
+            class of your own, all arguments but num_classes.
     """
 
     net: str = "transformer"
@@ -81,40 +109,49 @@ class ModelConfig:
             require(not getattr(self, name), f"model.{name}", True, "false with model.self_conditioning")
 
     def build(self, diffusion: Diffusion, shape: Sequence[int] = ()) -> nn.Module:
-        """The network for this diffusion on objects of `shape`, freshly initialised."""
+        """The network with its heads for this diffusion on objects of `shape`, freshly initialised."""
         net = self.build_bare(diffusion.noise.num_classes, shape)
         net = Hollow(net, diffusion) if self.hollow else net
         return SelfConditioned(net) if self.self_conditioning else net
 
     def build_bare(self, num_classes: int, shape: Sequence[int] = ()) -> nn.Module:
-        """The network alone, whose weights in a file have the word "module" before them for each head around it."""
-        if self.net in NETS:
-            require(not self.options, "model.options", self.options, f"nothing for model.net {self.net!r}")
-            takes = inspect.signature(NETS[self.net]).parameters
-            for name in ("timeless", "projection", "self_conditioning"):
-                require(name in takes or not getattr(self, name), f"model.{name}", True, f"false for {self.net}")
-            sizes = {name: getattr(self, name) for name in vars(self) if name in takes}
-            sizes["mlp"] = 4 * self.dim if self.mlp is None else self.mlp
-            if "length" in takes:
-                sizes["length"] = math.prod(shape)
-            if "axes" in takes:
-                sizes["axes"] = max(1, len(shape))
-            self._require_sizes(sizes.get("axes", 1), 4 if "length" in takes else 1)
-            return NETS[self.net](num_classes, **sizes)
-        else:
-            own = f"false for {self.net}: a network of your own says so itself, by an attribute ignores_time"
-            require(not self.timeless, "model.timeless", self.timeless, own)
-            own = f"false for {self.net}: a network of your own returns a usd3.Projection by itself"
-            require(not self.projection, "model.projection", self.projection, own)
-            own = f"false for {self.net}: a network of your own is wrapped in usd3.nets.SelfConditioned"
-            require(not self.self_conditioning, "model.self_conditioning", True, own)
-            return imported_class(self.net, nn.Module, "model.net", NETS)(num_classes=num_classes, **self.options)
+        """The network without its heads. Each head adds the prefix "module." to the names of the weights."""
+        if self.net not in NETS:
+            return self._build_imported(num_classes)
+        kind = NETS[self.net]
+        parameters = inspect.signature(kind).parameters
+        for name in ("timeless", "projection", "self_conditioning"):
+            require(name in parameters or not getattr(self, name), f"model.{name}", True, f"false for {self.net}")
+        named = {one.name: getattr(self, one.name) for one in fields(self)}
+        named["mlp"] = 4 * self.dim if self.mlp is None else self.mlp
+        from_data = {"length": math.prod(shape), "axes": max(1, len(shape))}
+        further = [name for name in parameters if name not in {"num_classes", *named, *from_data}]
+        unknown = set(self.options) - set(further)
+        require(not unknown, "model.options", self.options, f"only {', '.join(further) or 'none'} for {self.net}")
+        with _named_as_options(self.options):
+            arguments = {name: value for name, value in (named | from_data).items() if name in parameters}
+            return kind(num_classes=num_classes, **arguments, **self.options)
 
-    def _require_sizes(self, axes: int, least: int) -> None:
-        """Refuse sizes that a network of ours cannot have; it says so itself, but not in the names of options."""
-        heads = f"model.heads {self.heads}"
-        require(self.dim % (2 * self.heads) == 0, "model.dim", self.dim, f"a multiple of {2 * self.heads} with {heads}")
-        require(self.dim >= least, "model.dim", self.dim, f"at least {least} for {self.net}")
-        fits = self.dim >= 2 * self.heads * axes
-        objects = f"on objects of {axes} dimensions"
-        require(fits, "model.dim", self.dim, f"at least {2 * self.heads * axes} with {heads}, {objects}")
+    def _build_imported(self, num_classes: int) -> nn.Module:
+        """A network of the user's own."""
+        expected = f"false for {self.net}: a network of your own says so itself, by an attribute ignores_time"
+        require(not self.timeless, "model.timeless", self.timeless, expected)
+        expected = f"false for {self.net}: a network of your own returns a usd3.Projection by itself"
+        require(not self.projection, "model.projection", self.projection, expected)
+        expected = f"false for {self.net}: a network of your own is wrapped in usd3.nets.SelfConditioned"
+        require(not self.self_conditioning, "model.self_conditioning", True, expected)
+        return imported_class(self.net, nn.Module, "model.net", NETS)(num_classes=num_classes, **self.options)
+
+
+@contextmanager
+def _named_as_options(options: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, an error about an argument of a network names the option instead: "model.dim" for "dim"."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        argument = str(error).partition(" ")[0]
+        if argument in options:
+            raise type(error)(f"model.options.{error}") from None
+        if argument in ModelConfig.__dataclass_fields__:
+            raise type(error)(f"model.{error}") from None
+        raise

@@ -13,23 +13,34 @@ from usd3.nets._time import time_features
 
 __all__ = ["Transformer"]
 
-_WAVES = 16  # tell 2^16 places along an axis apart
-_WAVES_BEFORE = 8
+_WAVES = 16  # distinguish 2^16 places along an axis
+_WAVES_BEFORE = 8  # in weights of earlier versions
 
 
 class Transformer(nn.Module):
     """Logits (B, ..., K) of x_0 from x_t (B, ...) and t (B,).
 
-    Pre-norm layers, scale, shift and gate of each branch from the time (one map shared by all layers, an offset of its
-    own for each), rotary positions, normalised queries and keys, fused attention. It is told which elements
-    are `given`, and does not attend to `pad`. With `timeless` it sees the same time always, and `ignores_time` is True.
+    Pre-norm layers with rotary positions, normalised queries and keys, and fused attention. The time gives scale, shift
+    and gate of each branch, by one linear layer that all layers share plus an offset of each layer. The network knows
+    which elements are `given`, and does not attend to `pad`.
 
-    It knows where each element is (sines and cosines of its place, added to the embedding) and how far elements are
-    apart (rotary positions). With `axes` 1 the elements are a sequence, in row-major order. With more, objects have so
-    many axes, as images have 2, and both are told for each axis. With `self_conditioning` it takes an `estimate`, see
-    `SelfConditioned`.
+    It sees the place of each element (sines and cosines, added to the embedding) and the distances between elements
+    (rotary positions), along each axis. Weights of earlier versions load too: the position features that they lack get
+    weight 0, so their logits are the same.
 
-    Weights of earlier versions load too: what they did not know of places has weight 0, so their logits are the same.
+    Args:
+        num_classes: K.
+        dim: Width.
+        depth: Number of layers.
+        heads: Attention heads.
+        mlp: Hidden width of the MLPs.
+        dropout: Dropout rate.
+        time_dim: Size of the time features.
+        timeless: The network ignores t, and `ignores_time` is True.
+        projection: Return a `Projection`, hidden states and the output layer, in place of logits.
+        axes: Dimensions of an object: 1 for sequences, 2 for images. With 1, objects of any shape are sequences in
+            row-major order.
+        self_conditioning: Take an `estimate` of x_0, see `SelfConditioned`.
     """
 
     def __init__(
@@ -50,7 +61,8 @@ class Transformer(nn.Module):
         self.ignores_time, self.projection = timeless, projection
         self.num_classes, self.time_dim = as_count(num_classes, "num_classes", 2), as_count(time_dim, "time_dim", 4)
         require_sizes(dim, depth, heads, dropout)
-        self.axes = as_count(axes, "axes", 1, dim // heads // 2)
+        self.axes = as_count(axes, "axes", 1)
+        require(dim >= 2 * heads * axes, "dim", dim, f"at least {2 * heads * axes}, 2 for each head and axis")
         self.head_dim = dim // heads
         self.embed = nn.Embedding(num_classes, dim)
         self.given = nn.Parameter(torch.zeros(dim))
@@ -77,7 +89,7 @@ class Transformer(nn.Module):
         given: Tensor | None = None,
         estimate: Tensor | None = None,
     ) -> Tensor | Projection:
-        """Logits at every element."""
+        """Logits (B, ..., K)."""
         h = self.embed(x_t.flatten(1))
         places = _places(x_t, self.axes)
         h = h + self.place(_waves(places, h))
@@ -99,7 +111,7 @@ class Transformer(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Attention, then MLP; each branch is normalised, scaled and shifted before, gated after."""
+    """Attention, then MLP. The input of each branch is normalised, scaled and shifted; its output is gated."""
 
     def __init__(self, dim: int, heads: int, mlp: int, dropout: float, depth: int):
         super().__init__()
@@ -111,7 +123,7 @@ class _Layer(nn.Module):
         for linear in (self.qkv, self.widen, self.project, self.narrow):
             nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
             nn.init.zeros_(linear.bias)
-        for linear in (self.project, self.narrow):  # the residual stream keeps its size at any depth
+        for linear in (self.project, self.narrow):  # the residual stream has the same variance at any depth
             nn.init.normal_(linear.weight, std=(2 * depth * linear.in_features) ** -0.5)
 
     def forward(self, h: Tensor, shared: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
@@ -134,7 +146,7 @@ def _norm(h: Tensor) -> Tensor:
 
 
 def _places(x: Tensor, axes: int) -> list[Tensor]:
-    """Where the elements of x (B, ...) are along each axis, (L,) each; with one axis, in row-major order."""
+    """The place of each element of x (B, ...) along each axis, (L,) each; with one axis, in row-major order."""
     if axes == 1:
         return [torch.arange(x[0].numel(), device=x.device)]
     require(x.dim() == axes + 1, "x_t.shape", tuple(x.shape), f"objects of {axes} axes")
@@ -143,14 +155,16 @@ def _places(x: Tensor, axes: int) -> list[Tensor]:
 
 
 def _waves(places: list[Tensor], like: Tensor) -> Tensor:
-    """Sine and cosine of p pi / 2^i along each axis, (L, 2 axes waves)."""
-    halves = 2 ** torch.arange(_WAVES, device=like.device)  # half a period each
-    angles = [p[:, None] % (2 * halves) * (torch.pi / halves) for p in places]  # below 2 pi, so exact at any place
+    """Sines and cosines of p pi / 2^i, i = 0, ..., 15, of the places p along each axis: (L, 2 * 16 * axes)."""
+    halves = 2 ** torch.arange(_WAVES, device=like.device)  # half a period of each wave
+    angles = [
+        p[:, None] % (2 * halves) * (torch.pi / halves) for p in places
+    ]  # below 2 pi, so that far places lose no digits
     return torch.cat([part for a in angles for part in (a.sin(), a.cos())], -1).to(like.dtype)
 
 
 def _with_all_waves(net: Transformer, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """Complete weights of before: networks of sequences had no `place`, others had 8 waves an axis."""
+    """Complete weights of earlier versions: networks of sequences had no `place`, others had 8 waves per axis."""
     name, new = f"{prefix}place.weight", net.place.weight
     old = state.get(name)
     if old is None and f"{prefix}embed.weight" in state:
@@ -161,7 +175,7 @@ def _with_all_waves(net: Transformer, state: dict[str, Tensor], prefix: str, *_:
 
 
 def _rotation(places: list[Tensor], head_dim: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of p w_i, w_i = 10000^(-i/n), (L, d/2); each axis has its share of n of the d/2 angles."""
+    """Cosine and sine (L, d/2) of p w_i, w_i = 10000^(-i/n). Each axis has n of the d/2 angles."""
     shares = torch.arange(head_dim // 2, device=like.device, dtype=torch.float32).tensor_split(len(places))
     rates = [10000.0 ** (-(share - share[0]) / len(share)) for share in shares]
     angles = torch.cat([p[:, None].float() * rate for p, rate in zip(places, rates)], -1)
@@ -169,7 +183,7 @@ def _rotation(places: list[Tensor], head_dim: int, like: Tensor) -> tuple[Tensor
 
 
 def _rotate(z: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotary position embedding: turn each pair (z_i, z_{i + d/2}) by its angle."""
+    """Rotary position embedding: rotate each pair (z_i, z_{i + d/2}) by its angle."""
     cos, sin = turn
     a, b = z.chunk(2, -1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)

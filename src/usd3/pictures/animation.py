@@ -1,4 +1,4 @@
-"""The sampler's path as an animated GIF. Pixels are numbers of palette entries."""
+"""The frames of a sampler as an animated GIF: grids of categories, or melodies as piano rolls."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from usd3._internal.checks import as_count, as_number, require
-from usd3._internal.files import written_whole
-from usd3.pictures._common import (
+from usd3._internal.checks import as_count, require
+from usd3.pictures.figures import (
     GENERATED,
     GIVEN,
     INK,
@@ -22,67 +21,84 @@ from usd3.pictures._common import (
     as_tokens,
     rgb,
 )
+from usd3.pictures.gif import frame_durations, progress_bar, require_gif, save_gif
 from usd3.pictures.grids import UNDERLINED, category_colours
 from usd3.pictures.rolls import MOST_ROLLS, REST, note_colours, pitch_range
 
-__all__ = ["BAR", "animate_denoising", "save_gif"]
+__all__ = ["animate_denoising", "animate_roll"]
 
-BASIC = ("#FFFFFF", STRIP, LINE, UNKNOWN, GIVEN, GENERATED, INK)
+BASIC = ("#FFFFFF", STRIP, LINE, UNKNOWN, GIVEN, GENERATED, INK)  # the first entries of the palette
 WHITE_PX, STRIP_PX, LINE_PX, UNKNOWN_PX, GIVEN_PX, GENERATED_PX, INK_PX = range(len(BASIC))
-GREYS = 16  # shades from ink to white, after the basic colours: for smooth text
-CATEGORIES = len(BASIC) + GREYS  # where the colours of categories begin
-MARGIN, GAP, HEADER, BAR = 12, 8, 30, 4
+GREYS = 16  # the next entries: shades from ink to white, for smooth text
+CATEGORIES = len(BASIC) + GREYS  # the first entry of the categories' colours
+MARGIN, GAP, HEADER = 12, 8, 30
 
 
 def animate_denoising(
     frames: Sequence[Any],
     path: Path | str,
-    num_classes: int | None = None,
+    num_classes: int,
     given: Any = None,
     mask: int | None = None,
+    frames_per_second: float = 15.0,
+    hold: float = 2.0,
+) -> None:
+    """Write the states of a sampler as an animated GIF: rows of coloured cells as in `token_grid`, and a progress bar.
+
+    Args:
+        frames: Integers (N, L) each, N <= 8, from the noise to the sample.
+        path: The file, .gif.
+        num_classes: K.
+        given: Booleans that broadcast to (N, L): given elements, which are underlined.
+        mask: The category that means "not known yet", drawn in grey.
+        frames_per_second: Speed.
+        hold: Seconds that the last frame stays.
+    """
+    require_gif(path)
+    durations = frame_durations(len(frames), frames_per_second, hold)
+    classes = as_count(num_classes, "num_classes", 2)
+    x = _as_frames(frames, classes)
+    is_given = as_mask(given, x.shape[1:], "given")
+    palette = _basic_palette()
+    entries = _add_categories(palette, classes, mask)
+    strips = [[_grid_strip(entries[row], flags) for row, flags in zip(frame, is_given)] for frame in x]
+    save_gif(_pages(strips, UNDERLINED if is_given.any() else {}), palette, durations, path)
+
+
+def animate_roll(
+    frames: Sequence[Any],
+    path: Path | str,
+    given: Any = None,
     steps_per_bar: int = 16,
     frames_per_second: float = 15.0,
     hold: float = 2.0,
 ) -> None:
-    """Write the sampler's path as an animated GIF, with the progress as a thin bar at the bottom.
+    """Write the states of a sampler of melodies as an animated GIF: piano rolls, and a progress bar.
 
-    Without `num_classes` the frames are music: pitches 0..127, rest 128, and everything above is drawn in grey as not
-    known yet. Pitches far outside those of the last frame are left out. With `num_classes` the frames are grids of
-    categories, see `token_grid`.
+    Pitches far outside the range of the last frame are not drawn.
 
     Args:
-        frames: Integers (N, L) each, N <= 8, from the noise to the sample.
-        path: The picture's file, .gif.
-        num_classes: K, for sequences that are not music.
-        given: Booleans that broadcast to (N, L): elements that were given. They keep their colour.
-        mask: The category that means "not known yet", for sequences that are not music.
-        steps_per_bar: Elements in a bar of music.
+        frames: Integers (N, L) each, N <= 8, from the noise to the sample: pitches 0..127, and 128 for a rest. Greater
+            numbers mean "not known yet" and are drawn in grey.
+        path: The file, .gif.
+        given: Booleans that broadcast to (N, L): given elements, which have a colour of their own.
+        steps_per_bar: Elements in a bar.
         frames_per_second: Speed.
-        hold: Seconds the last frame stays.
+        hold: Seconds that the last frame stays.
     """
-    require(Path(path).suffix.lower() == ".gif", "path", path, "a name that ends with .gif")
-    require(mask is None or num_classes is not None, "mask", mask, "none for music, or num_classes as well")
-    speed, last = as_number(frames_per_second, "frames_per_second", 0), as_number(hold, "hold", 0, closed=True)
-    classes = 2**31 if num_classes is None else as_count(num_classes, "num_classes", 2)
+    require_gif(path)
+    durations = frame_durations(len(frames), frames_per_second, hold)
     steps = as_count(steps_per_bar, "steps_per_bar", 1)
-    x = _as_frames(frames, classes)
-    known = as_mask(given, x.shape[1:], "given")
-    palette = _basic_palette()
-    if num_classes is None:
-        names = note_colours(known) | ({"not known yet": UNKNOWN} if (x > REST).any() else {})
-        low, high = pitch_range(x[-1], around=7)
-        strips = [[_roll_strip(row, k, low, high, steps) for row, k in zip(frame, known)] for frame in x]
-    else:
-        names = UNDERLINED if known.any() else {}
-        entries = _add_categories(palette, classes, mask)
-        strips = [[_grid_strip(entries[row], k) for row, k in zip(frame, known)] for frame in x]
-    pages = [_page(strip, names, i, len(x)) for i, strip in enumerate(strips)]
-    durations = [round(1000 / speed)] * (len(x) - 1) + [round(1000 * max(last, 1 / speed))]
-    save_gif(pages, palette, durations, path)
+    x = _as_frames(frames, num_classes=2**31)
+    is_given = as_mask(given, x.shape[1:], "given")
+    low, high = pitch_range(x[-1], around=7)
+    strips = [[_roll_strip(row, flags, low, high, steps) for row, flags in zip(frame, is_given)] for frame in x]
+    names = note_colours(is_given) | ({"not known yet": UNKNOWN} if (x > REST).any() else {})
+    save_gif(_pages(strips, names), _basic_palette(), durations, path)
 
 
 def _as_frames(frames: Sequence[Any], num_classes: int) -> Ints:
-    """(F, N, L)."""
+    """The frames as one array (F, N, L)."""
     require(len(frames) > 0, "len(frames)", len(frames), "at least one frame")
     arrays = [as_tokens(frame, f"frames[{i}]", num_classes, MOST_ROLLS) for i, frame in enumerate(frames)]
     shape = arrays[0].shape
@@ -91,8 +107,11 @@ def _as_frames(frames: Sequence[Any], num_classes: int) -> Ints:
     return np.stack(arrays)
 
 
+# ---- palette ----------------------------------------------------------------------------------------------------
+
+
 def _basic_palette() -> Pixels:
-    """(256, 3): the basic colours and the shades of ink."""
+    """A palette (256, 3) with the basic colours and the shades of ink."""
     palette = np.zeros((256, 3), dtype=np.uint8)
     palette[: len(BASIC)] = [rgb(colour) for colour in BASIC]
     ink = np.array(rgb(INK))
@@ -101,7 +120,7 @@ def _basic_palette() -> Pixels:
 
 
 def _add_categories(palette: Pixels, num_classes: int, mask: int | None) -> Pixels:
-    """The palette's entry of each category. Very many categories share entries."""
+    """Add the categories' colours to the palette, and return the entry of each, (K,). Many categories share entries."""
     entries = CATEGORIES + np.arange(num_classes) * min(num_classes, 256 - CATEGORIES) // num_classes
     colours = category_colours(num_classes, mask)
     if mask is not None:
@@ -110,12 +129,15 @@ def _add_categories(palette: Pixels, num_classes: int, mask: int | None) -> Pixe
     return entries.astype(np.uint8)
 
 
+# ---- strips: one row of a frame as pixels -----------------------------------------------------------------------
+
+
 def _cell_width(length: int) -> int:
     return max(1, min(16, 1024 // length))
 
 
 def _roll_strip(row: Ints, given: Bools, low: int, high: int, steps: int) -> Pixels:
-    """A row of music: four pixels for each semitone, and a note is thicker by one each way."""
+    """A melody: four pixels for each semitone; a note extends by one pixel above and below."""
     width = _cell_width(len(row))
     pixels = np.full((4 * (high - low + 1), width * len(row)), STRIP_PX, dtype=np.uint8)
     pixels[:, :: width * steps] = LINE_PX
@@ -130,24 +152,32 @@ def _roll_strip(row: Ints, given: Bools, low: int, high: int, steps: int) -> Pix
 
 
 def _grid_strip(entries: Pixels, given: Bools) -> Pixels:
-    """A row of coloured cells, and the line under the given ones."""
+    """A row of coloured cells, with a line under the given ones."""
     line = np.where(given, INK_PX, WHITE_PX).astype(np.uint8)
     return np.stack([entries, line]).repeat([24, 2], axis=0).repeat(_cell_width(len(entries)), axis=1)
 
 
+# ---- pages ------------------------------------------------------------------------------------------------------
+
+
+def _pages(frames: list[list[Pixels]], names: Mapping[str, str]) -> list[Pixels]:
+    """One page for each frame, which is a list of strips; `names` are the colours by their meaning."""
+    return [_page(strips, names, i, len(frames)) for i, strips in enumerate(frames)]
+
+
 def _page(strips: list[Pixels], names: Mapping[str, str], index: int, count: int) -> Pixels:
-    """The strips below each other, with margins, names of the colours and how far it is."""
+    """The strips below each other, with margins, a legend and the progress of frame `index` of `count`."""
     width = strips[0].shape[1]
     gap = np.full((GAP, width), WHITE_PX, dtype=np.uint8)
-    progress = np.full((BAR, width), LINE_PX, dtype=np.uint8)
-    progress[:, : round(width * (index + 1) / count)] = INK_PX
-    body = np.concatenate([part for strip in strips for part in (strip, gap)] + [progress])
+    bar = progress_bar(width, index + 1, count, INK_PX, LINE_PX)
+    body = np.concatenate([part for strip in strips for part in (strip, gap)] + [bar])
     page = np.pad(body, ((HEADER, MARGIN), (MARGIN, MARGIN)), constant_values=WHITE_PX)
     _write_header(page[:HEADER], names, f"{round(100 * index / max(1, count - 1))} %")
     return page
 
 
 def _write_header(header: Pixels, names: Mapping[str, str], done: str) -> None:
+    """Write the legend, and on the right how much is done if there is room, into the pixels of the header."""
     from PIL import Image, ImageDraw, ImageFont
 
     height, width = header.shape
@@ -163,15 +193,3 @@ def _write_header(header: Pixels, names: Mapping[str, str], done: str) -> None:
     header[:] = len(BASIC) + np.asarray(image, dtype=np.int64) * (GREYS - 1) // 255
     for start, entry in swatches:
         header[height // 2 - 6 : height // 2 + 6, start : start + 12] = entry
-
-
-def save_gif(pages: list[Pixels], palette: Pixels, durations: list[int], path: Path | str) -> None:
-    """Write pages of palette entries as a GIF that repeats."""
-    from PIL import Image
-
-    images = [Image.fromarray(page) for page in pages]
-    used = palette[: max(int(page.max()) for page in pages) + 1]  # a short palette makes a smaller file
-    for image in images:
-        image.putpalette(used.tobytes())
-    with written_whole(path) as part:
-        images[0].save(part, save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from usd3._internal.checks import as_count
-from usd3.pictures._common import (
+from usd3.pictures.figures import (
     GENERATED,
     GIVEN,
     INK,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_ROLLS", "REST", "note_colours", "piano_roll", "pitch_range"]
 
 REST = 128
-MOST_ROLLS = 8
+MOST_ROLLS = 8  # in one picture
 
 
 def piano_roll(
@@ -45,43 +45,43 @@ def piano_roll(
     pad: Any = None,
     steps_per_bar: int = 16,
 ) -> None:
-    """Draw melodies as piano rolls, one strip for each row, all on the same scale.
+    """Draw melodies as piano rolls, one strip for each, all on the same scale.
 
-    Neighbouring elements with the same pitch are drawn as one note.
+    Neighbouring elements of the same pitch are one note.
 
     Args:
         rows: Integers (N, L), N <= 8: pitches 0..127, and 128 for a rest.
-        path: The picture's file: .png, .pdf, .svg, ...
-        titles: One for each row.
-        given: Booleans that broadcast to (N, L): elements that were given rather than generated.
-        pad: Booleans that broadcast to (N, L): elements left out and shaded.
+        path: The file: .png, .pdf, .svg, ...
+        titles: One for each melody.
+        given: Booleans that broadcast to (N, L): given elements, which have a colour of their own.
+        pad: Booleans that broadcast to (N, L): elements that are not drawn but shaded.
         steps_per_bar: Elements in a bar.
     """
     x = as_tokens(rows, "rows", REST + 1, MOST_ROLLS)
-    known, hidden = as_mask(given, x.shape, "given"), as_mask(pad, x.shape, "pad")
+    is_given, hidden = as_mask(given, x.shape, "given"), as_mask(pad, x.shape, "pad")
     titles, steps = as_titles(titles, len(x)), as_count(steps_per_bar, "steps_per_bar", 1)
     figure = new_figure(9, 0.5 + len(x) * (1.25 if titles else 1.05))
     strips = figure.subplots(len(x), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for i, axes in enumerate(strips):
         style(axes)
         axes.set_facecolor(STRIP)
-        _draw_notes(axes, x[i], known[i], hidden[i])
+        _draw_notes(axes, x[i], is_given[i], hidden[i])
         if titles:
             axes.set_title(titles[i], loc="left", fontsize=9, color=INK, pad=3)
     _label(strips[-1], x.shape[1], steps, *pitch_range(x[~hidden], around=2))
-    legend(figure, note_colours(known) | (PADDING if hidden.any() else {}))
+    legend(figure, note_colours(is_given) | (PADDING if hidden.any() else {}))
     save(figure, path)
 
 
 def note_colours(given: Bools) -> dict[str, str]:
-    """The names of the colours; none if nothing was given."""
+    """The colours of notes by their meaning, for a legend; empty if nothing is given."""
     if not given.any():
         return {}
     return {"given": GIVEN} if given.all() else {"given": GIVEN, "generated": GENERATED}
 
 
 def pitch_range(tokens: Ints, around: int) -> tuple[int, int]:
-    """The lowest and the highest pitch to draw: `around` semitones more than occur, and at least two octaves."""
+    """The lowest and highest pitch to draw: `around` semitones beyond those that occur, and at least two octaves."""
     notes = tokens[tokens < REST]
     low, high = (int(notes.min()), int(notes.max())) if notes.size else (60, 72)
     extra = max(around, math.ceil((24 - (high - low)) / 2))
@@ -89,6 +89,7 @@ def pitch_range(tokens: Ints, around: int) -> tuple[int, int]:
 
 
 def _draw_notes(axes: "Axes", row: Ints, given: Bools, pad: Bools) -> None:
+    """Draw one melody (L,) and shade its padding."""
     for start, length in runs(np.stack([row, given, pad])):
         if pad[start]:
             axes.axvspan(start, start + length, color=LINE, linewidth=0)
@@ -98,7 +99,7 @@ def _draw_notes(axes: "Axes", row: Ints, given: Bools, pad: Bools) -> None:
 
 
 def _label(axes: "Axes", length: int, steps: int, low: int, high: int) -> None:
-    """Number the bars and name the Cs, leaving some out where there are many."""
+    """Label the bars by their numbers and the Cs by their names, fewer of them if there are many."""
     bars = np.arange(0, length, steps)
     bars = bars[:: 2 ** max(0, math.ceil(math.log2(len(bars) / 16)))]
     axes.set_xticks(bars, [str(bar // steps + 1) for bar in bars])

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from usd3._internal.checks import as_count, as_mask, as_tokens, require, require_type
 from usd3._internal.compile import Compiled
 from usd3._internal.device import device_named
-from usd3._internal.fields import made_of, require_fields
+from usd3._internal.fields import from_mapping, require_fields
 from usd3._internal.files import write_whole, written_whole
 from usd3._internal.graphs import as_captured
-from usd3._internal.messages import near
-from usd3._internal.plain import parse_json
+from usd3._internal.messages import suggestion
 from usd3._internal.processes import gathered, rank_and_world
 from usd3._internal.random import seed_of
 from usd3._internal.threads import waiting_asleep
 from usd3._internal.weights import load_weights, require_weights
+from usd3._internal.yaml_json import parse_json
 from usd3._version import __version__
 from usd3.core.options import DiffusionConfig
 from usd3.core.process import is_grid
@@ -36,8 +36,8 @@ from usd3.kinds.options import DataConfig
 from usd3.kinds.registry import kind_from, upgraded
 from usd3.methods.base import Method
 from usd3.methods.options import MethodConfig
-from usd3.nets import Hollow, MaskedTransformer, SelfConditioned
-from usd3.nets.options import NETS, ModelConfig
+from usd3.nets import Hollow, SelfConditioned
+from usd3.nets.options import NETS, ModelConfig, is_packaged
 from usd3.pipeline.packaged import find_model, list_models
 from usd3.pipeline.trust import require_trusted
 
@@ -113,8 +113,8 @@ class PipelineConfig:
         require_type(isinstance(values, dict), "config", values, "a mapping of names and values")
         values = upgraded(values)
         there = [name for name in parts if values.get(name) is not None]
-        made: dict[str, Any] = {name: made_of(parts[name], values[name], name) for name in there}
-        return made_of(cls, {**values, **made}, "config")
+        made: dict[str, Any] = {name: from_mapping(parts[name], values[name], name) for name in there}
+        return from_mapping(cls, {**values, **made}, "config")
 
     @classmethod
     def read(cls, folder: Path) -> "PipelineConfig":
@@ -191,7 +191,7 @@ class Pipeline:
             if not (folder / name).is_file():
                 expected, packaged = "a folder with config.json and model.safetensors", list_models()
                 if packaged:
-                    expected += f", or a packaged model: {', '.join(packaged)}{near(folder.name, packaged)}"
+                    expected += f", or a packaged model: {', '.join(packaged)}{suggestion(folder.name, packaged)}"
                 raise FileNotFoundError(f"{folder / name}: expected {expected}")
         config = PipelineConfig.read(folder)
         if not trust_code:
@@ -250,7 +250,7 @@ class Pipeline:
         if wanted is not None:
             wanted, pad = self._without_padding(wanted, pad)
             wanted = self.encoded(wanted)
-        ours = type(self._bare) in NETS.values()  # does the same in every call, so a CUDA graph can replay it
+        ours = is_packaged(self._bare)  # does the same in every call, so a CUDA graph can replay it
 
         def draw(rows: slice) -> Tensor:
             own = [None if part is None else part[rows].to(self.device) for part in (given, wanted, pad)]
@@ -298,7 +298,7 @@ class Pipeline:
         time. The masked network is not: it is a loop over many parts, and each would be compiled.
         """
         half, ready = self.config.precision == "bf16", None
-        if self.compile and not isinstance(self._bare, MaskedTransformer):
+        if self.compile and getattr(self._bare, "can_compile", True):
             self.diffusion.noise.probs_on(self.device)  # made inside a call, the next would compile again
             ready = self._compiled
         return _Network(self.model, self.device, half, ready, num)
@@ -367,10 +367,10 @@ def _require_fitting(method: Method, config: PipelineConfig) -> None:
     require(method.reads == "full" or not model.hollow, "model.hollow", True, output)
     own = f"false for {name}, whose network does not say p(x_0 | x_t)"
     require(method.reads == "full" or not model.self_conditioning, "model.self_conditioning", True, own)
-    hollow = sorted(net for net, kind in NETS.items() if getattr(kind, "is_hollow", False))
-    blind = not method.needs_hollow or model.net not in NETS or model.net in hollow
-    unseen = f"{' or '.join(hollow)} for {name}, which learns nothing from a network that sees the element"
-    require(blind, "model.net", model.net, unseen)
+    if method.needs_hollow and model.net in NETS:
+        hollow = sorted(net for net, kind in NETS.items() if getattr(kind, "is_hollow", False))
+        expected = f"{' or '.join(hollow)} for {name}, which learns nothing from a network that sees the element"
+        require(model.net in hollow, "model.net", model.net, expected)
     require(method.fuses or not model.projection, "model.projection", True, f"false for {name}, which needs the logits")
 
 

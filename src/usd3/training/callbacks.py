@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.tensor import DTensor
 
-from usd3._internal.interrupts import insist, no_longer_noted
+from usd3._internal.interrupts import raise_deferred_interrupt, stop_deferring_interrupts
 from usd3._internal.progress import Advance, progress
 
 __all__ = ["Ema", "StopOnSignal", "StopOnTime", "TrainingProgress", "local", "shards"]
@@ -153,9 +153,9 @@ class StopOnSignal(pl.Callback):
             trainer.should_stop = True
             trainer.limit_val_batches = 0  # Lightning would validate first, and the minutes of the run would go on
             self._restore()
-            no_longer_noted()
+            stop_deferring_interrupts()
 
-        insist()
+        raise_deferred_interrupt()
         if trainer.world_size == 1 and threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from usd3._internal.checks import require
-from usd3.pictures._common import GENERATED, INK, SOFT_INK, new_figure, save, style
+from usd3.pictures.figures import GENERATED, INK, SOFT_INK, new_figure, save, style
 from usd3.training.logs import Floats, column, read_log
 
 __all__ = ["loss_plot"]

@@ -12,8 +12,8 @@ import yaml  # type: ignore[import-untyped]
 from usd3._internal.checks import require
 from usd3._internal.files import full_disk, require_free, write_whole
 from usd3._internal.locks import locked
-from usd3._internal.plain import read_json, read_yaml
 from usd3._internal.processes import leads_run
+from usd3._internal.yaml_json import read_json, read_yaml
 from usd3.training.checkpoints import find_checkpoints, step_of
 
 __all__ = ["begin", "own_folder", "read_recipe", "require_same_data"]

@@ -23,7 +23,7 @@ from usd3._internal.checks import as_count, as_number, require
 from usd3._internal.compile import compiled
 from usd3._internal.fields import require_fields
 from usd3._internal.files import write_whole
-from usd3._internal.interrupts import noted
+from usd3._internal.interrupts import defer_interrupts
 from usd3._internal.pixels import as_floats
 from usd3._internal.processes import rank_and_world
 from usd3._internal.progress import say
@@ -302,7 +302,7 @@ def _fit(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning.*")
         trainer = _trainer(config, folder, [TrainingProgress()] if progress else [])
-        with noted():
+        with defer_interrupts():
             trainer.fit(module, ckpt_path=start, weights_only=True)
     if trainer.global_step < config.steps and not module.clock.over:
         raise KeyboardInterrupt(f"stopped at step {trainer.global_step}")

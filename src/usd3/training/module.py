@@ -24,7 +24,7 @@ from usd3.kinds.dataset import Dataset
 from usd3.kinds.options import DataConfig
 from usd3.methods.base import Method
 from usd3.nets import Hollow
-from usd3.nets.options import NETS
+from usd3.nets.options import is_packaged
 from usd3.training.batches import Batches, home_of
 from usd3.training.callbacks import Ema
 from usd3.training.clock import Clock
@@ -151,7 +151,7 @@ class Training(pl.LightningModule):
             require(single, "training.cuda_graph", "always", f"one process on a GPU, found {seen}; auto decides itself")
             return "always"
         net = self.model.module if isinstance(self.model, Hollow) else self.model
-        possible = single and type(net) in NETS.values() and not self.config.graph_hindrances
+        possible = single and is_packaged(net) and not self.config.graph_hindrances
         return "auto" if possible and self.config.cuda_graph == "auto" else "never"
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:

@@ -14,7 +14,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy
 
 from usd3._internal.checks import require
-from usd3._internal.interrupts import noted
+from usd3._internal.interrupts import defer_interrupts
 from usd3._internal.processes import leads_run
 from usd3._internal.progress import say
 from usd3._internal.random import seed_of
@@ -129,7 +129,7 @@ def _fit(recipe: Recipe, folder: Path, resume: bool, progress: bool, callbacks: 
         warnings.filterwarnings("ignore", module="lightning.*")
         further = [*callbacks, TrainingProgress()] if progress else [*callbacks]
         trainer = _trainer(recipe.training, folder, pipeline.config, further)
-        with noted():
+        with defer_interrupts():
             trainer.fit(module, data, ckpt_path=start, weights_only=True)
     if trainer.is_global_zero:
         _plot(folder)

@@ -21,8 +21,8 @@ from usd3.kinds.image.source import ImageSource
 from usd3.kinds.image.tokens import load_image_tokens, write_image_tokens
 from usd3.kinds.options import DataConfig
 from usd3.nets.options import ModelConfig
-from usd3.pictures._common import UNKNOWN, rgb
-from usd3.pictures.images import GAP, MARGIN, TEXT, WIDE_GAP
+from usd3.pictures.figures import UNKNOWN, rgb
+from usd3.pictures.sheets import GAP, MARGIN, TEXT, WIDE_GAP
 from usd3.pipeline.pipeline import Pipeline, PipelineConfig
 
 K, SIDE, PATCH = 8, 4, 4

@@ -12,8 +12,8 @@ from torch import nn
 from usd3._internal.checks import require
 from usd3._internal.device import device_named
 from usd3._internal.files import write_whole, written_whole
-from usd3._internal.plain import read_json
 from usd3._internal.weights import load_weights, require_weights
+from usd3._internal.yaml_json import read_json
 from usd3._version import __version__
 from usd3.kinds.image.classifier import Classifier
 from usd3.kinds.image.vqgan import VQGAN

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from torch import Tensor
 
 from usd3._internal.checks import require, require_type
-from usd3._internal.fields import made_of
+from usd3._internal.fields import from_mapping
 from usd3.kinds.base import Kind, Renderer, Request
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.image.source import ImageSource
@@ -55,7 +55,7 @@ class ImageTokens(Kind):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.source, dict):  # from JSON
-            object.__setattr__(self, "source", made_of(ImageSource, self.source, "source"))
+            object.__setattr__(self, "source", from_mapping(ImageSource, self.source, "source"))
         require_type(isinstance(self.source, ImageSource), "source", self.source, "an ImageSource")
 
     @classmethod

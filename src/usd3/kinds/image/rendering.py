@@ -27,7 +27,7 @@ from usd3.kinds.image.opening import (
 )
 from usd3.kinds.image.options import ImageOptions
 from usd3.kinds.options import naming_data_path
-from usd3.metrics.images import nearest
+from usd3.metrics.feature_sets import nearest
 from usd3.pictures import animate_images, image_grid, inpainting_grid, neighbour_grid, with_hole
 
 __all__ = ["ImageRenderer", "needs_vqgan"]

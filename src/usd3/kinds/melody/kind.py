@@ -18,7 +18,7 @@ from usd3.kinds.melody.transpose import transposer
 from usd3.kinds.options import DataConfig
 from usd3.metrics import Summary, melody_structure
 from usd3.metrics.summary import STRUCTURE, Metric
-from usd3.pictures import animate_denoising, piano_roll
+from usd3.pictures import animate_roll, piano_roll
 
 __all__ = ["Melody", "MelodyOptions", "MelodyRenderer"]
 
@@ -157,4 +157,4 @@ class MelodyRenderer(Renderer):
     def animate(self, drawn: Drawn, path: Path) -> None:
         """Piano rolls from noise to melodies."""
         given = None if drawn.given is None else drawn.given.flatten()
-        animate_denoising([frame.flatten(1) for frame in drawn.frames], path, given=given)
+        animate_roll([frame.flatten(1) for frame in drawn.frames], path, given)

@@ -1,4 +1,4 @@
-"""YAML and JSON files from anyone: plain data, and no more of them than can be read."""
+"""Read YAML and JSON files that may come from anyone: plain data only, with limits on size and depth."""
 
 import json
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ import yaml  # type: ignore[import-untyped]
 
 __all__ = ["parse_json", "parse_yaml", "read_json", "read_yaml", "require_small"]
 
-_MOST_YAML = 2**20  # characters, aliases written out
-_MOST_JSON = 2**26  # bytes; a list of all categories may be long
+_MOST_YAML = 2**20  # characters, with aliases expanded
+_MOST_JSON = 2**26  # bytes; a table of all categories may be long
 _DEEPEST = 50
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(path: Path | str) -> Any:
-    """What a YAML file says; ValueError where it is none, or none that can be read."""
+    """The content of a YAML file; ValueError if it is not YAML or exceeds the limits."""
     try:
         return parse_yaml(_text(Path(path), _MOST_YAML))
     except (ValueError, yaml.YAMLError) as error:
@@ -25,13 +25,13 @@ def read_yaml(path: Path | str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML text says."""
+    """The content of a YAML text; ValueError if it exceeds the limits."""
     require_small(text)
     return yaml.load(text, Loader=_LOADER)
 
 
 def read_json(path: Path | str) -> Any:
-    """What a JSON file says; ValueError where it is none, or none that can be read."""
+    """The content of a JSON file; ValueError if it is not JSON or exceeds the limits."""
     try:
         return parse_json(path)
     except ValueError as error:
@@ -39,42 +39,42 @@ def read_json(path: Path | str) -> Any:
 
 
 def parse_json(path: Path | str) -> Any:
-    """What a JSON file says; ValueError with the reason alone where it is none, or none that can be read."""
+    """As `read_json`, but the message of the ValueError is the reason alone, without the file's name."""
     try:
         return json.loads(_text(Path(path), _MOST_JSON))
     except UnicodeDecodeError:
         raise ValueError("it is no text") from None
     except json.JSONDecodeError as error:
-        whole = "it is empty" if not error.doc.strip() else f"it ends or breaks off in line {error.lineno}"
-        raise ValueError(whole) from None
+        reason = "it is empty" if not error.doc.strip() else f"it ends or breaks off in line {error.lineno}"
+        raise ValueError(reason) from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
 def require_small(text: str) -> None:
-    """Refuse YAML that grows when its aliases are written out, as few lines can say billions of values.
+    """Raise a ValueError if YAML exceeds the limits with its aliases expanded: a few lines can mean billions of values.
 
-    A text inside may be read as YAML in its turn, where a number is expected, say; so it is looked at too.
+    The parser of the command line may read a text inside as YAML again, so each of these texts is checked too.
     """
     for inner in _texts(text):
         if "*" in inner and "&" in inner:
-            with suppress(yaml.YAMLError):  # it is a text, and no YAML
+            with suppress(yaml.YAMLError):  # an ordinary text, not YAML
                 list(_texts(inner))
 
 
 def _texts(text: str) -> Iterator[str]:
-    """The texts in a YAML text, as far as it is small."""
-    sizes: dict[str, int] = {}  # of what has an anchor and is complete
-    begun: list[tuple[str | None, int]] = [(None, len(text))]  # the lists and mappings we are in, and their sizes
+    """The scalars of a YAML text; ValueError as soon as the text exceeds the limits."""
+    sizes: dict[str, int] = {}  # of each complete node with an anchor
+    open_nodes: list[tuple[str | None, int]] = [(None, len(text))]  # (anchor, size so far) of those not complete
     for event in yaml.parse(text, Loader=_LOADER):
         anchor = getattr(event, "anchor", None)
         if isinstance(event, yaml.CollectionStartEvent):
-            begun.append((anchor, 1))
-            if len(begun) > _DEEPEST:
+            open_nodes.append((anchor, 1))
+            if len(open_nodes) > _DEEPEST:
                 raise ValueError(f"nested more than {_DEEPEST} deep")
             continue
         if isinstance(event, yaml.CollectionEndEvent):
-            anchor, size = begun.pop()
+            anchor, size = open_nodes.pop()
         elif isinstance(event, yaml.ScalarEvent):
             size = 1 + len(event.value)
             yield event.value
@@ -86,13 +86,14 @@ def _texts(text: str) -> Iterator[str]:
             continue
         if anchor is not None:
             sizes[anchor] = size
-        outer, sum_before = begun[-1]
-        begun[-1] = outer, sum_before + size
-        if sum_before + size > _MOST_YAML:
+        outer_anchor, outer_size = open_nodes[-1]
+        open_nodes[-1] = outer_anchor, outer_size + size
+        if outer_size + size > _MOST_YAML:
             raise ValueError(f"more than {_MOST_YAML:,} characters, with its aliases written out")
 
 
 def _text(path: Path, most: int) -> str:
+    """The text of a file of at most `most` bytes."""
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:

@@ -25,8 +25,8 @@ def test_it_is_bayes_rule(noise, t):
     time = torch.full((4,), t, dtype=torch.float64)
     seen = d.q_probs(torch.arange(4), t)[:, x_t[:, 0]].T  # [x_t, x_0]
     expected = hollow.softmax(-1) * seen
-    found = Hollow(Fixed(hollow), d)(x_t, time)[:, 0].softmax(-1)
-    torch.testing.assert_close(found, expected / expected.sum(-1, keepdim=True))
+    probs = Hollow(Fixed(hollow), d)(x_t, time)[:, 0].softmax(-1)
+    torch.testing.assert_close(probs, expected / expected.sum(-1, keepdim=True))
 
 
 def test_it_gives_the_exact_posterior_of_independent_elements():
@@ -45,9 +45,9 @@ def test_a_certainly_clean_element_is_left_alone():
     d = usd3.Diffusion(usd3.Absorbing(4), usd3.Linear())
     logits = torch.randn(4)
     x_t = torch.tensor([[0], [3]])
-    found = Hollow(Fixed(logits), d)(x_t, torch.tensor([0.5, 0.5]))
-    assert torch.equal(found[0, 0], logits)
-    assert torch.isfinite(found).all()
+    completed = Hollow(Fixed(logits), d)(x_t, torch.tensor([0.5, 0.5]))
+    assert torch.equal(completed[0, 0], logits)
+    assert torch.isfinite(completed).all()
 
 
 def test_an_untrained_network_starts_far_lower_in_continuous_time():
@@ -87,6 +87,6 @@ def test_a_projection_stays_one(noise):
         def forward(self, x_t, t):
             return hidden @ weight.T if self.whole else usd3.Projection(hidden, weight)
 
-    found = Hollow(Net(False), d)(x, t)
-    assert isinstance(found, usd3.Projection)
-    torch.testing.assert_close(found.logits(x), Hollow(Net(True), d)(x, t))
+    projection = Hollow(Net(False), d)(x, t)
+    assert isinstance(projection, usd3.Projection)
+    torch.testing.assert_close(projection.logits(x), Hollow(Net(True), d)(x, t))

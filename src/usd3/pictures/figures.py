@@ -1,4 +1,4 @@
-"""What the pictures share: colours, checks of the arguments, and figures."""
+"""Shared by all pictures: colours, checks of arguments, and figures of matplotlib in one style."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,16 +45,16 @@ Pixels: TypeAlias = npt.NDArray[np.uint8]
 
 GIVEN, GENERATED, UNKNOWN = "#E69F00", "#0072B2", "#D3D8DF"
 INK, SOFT_INK, LINE, STRIP = "#1F2933", "#616E7C", "#E1E5EA", "#F6F7F9"
-PADDING = {"padding": LINE}  # in legends, where there is some
+PADDING = {"padding": LINE}  # an entry of legends
 
 
 def rgb(colour: str) -> tuple[int, ...]:
-    """Three numbers 0..255."""
+    """Red, green and blue, 0..255, of a colour "#RRGGBB"."""
     return tuple(bytes.fromhex(colour[1:]))
 
 
 def as_tokens(rows: Any, name: str, num_classes: int, most: int) -> Ints:
-    """Rows (N, L) of categories, N <= `most`."""
+    """Categories (N, L) as an int64 array, checked: 0..num_classes-1, N <= `most`."""
     x = as_array(rows)
     if x.dtype.kind not in "iu":
         raise TypeError(f"{name} has dtype {x.dtype}: expected integers")
@@ -66,7 +66,7 @@ def as_tokens(rows: Any, name: str, num_classes: int, most: int) -> Ints:
 
 
 def as_mask(mask: Any, shape: tuple[int, ...], name: str) -> Bools:
-    """Booleans broadcast to `shape`; none are all false."""
+    """Booleans broadcast to `shape`; None is False everywhere."""
     array = as_array(False if mask is None else mask)
     if array.dtype != np.bool_:
         raise TypeError(f"{name} has dtype {array.dtype}: expected booleans")
@@ -77,12 +77,12 @@ def as_mask(mask: Any, shape: tuple[int, ...], name: str) -> Bools:
 
 
 def as_array(x: Any) -> npt.NDArray[Any]:
-    """A tensor, or anything NumPy reads, as an array."""
+    """A tensor, or anything that NumPy accepts, as an array."""
     return np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
 
 
 def as_titles(titles: Sequence[str] | None, count: int) -> list[str] | None:
-    """One title for each row, or none at all."""
+    """The titles as a list of `count`; None stays None."""
     if titles is None:
         return None
     require_type(not isinstance(titles, str), "titles", titles, "a list of strings")
@@ -91,20 +91,20 @@ def as_titles(titles: Sequence[str] | None, count: int) -> list[str] | None:
 
 
 def runs(values: npt.NDArray[Any]) -> list[tuple[int, int]]:
-    """(start, length) of each stretch of equal neighbours among the columns of an array (F, L)."""
+    """(start, length) of each run of equal neighbouring columns of an array (F, L)."""
     starts = np.flatnonzero(np.r_[True, (values[:, 1:] != values[:, :-1]).any(0)])
     return list(zip(starts.tolist(), np.diff(starts, append=values.shape[1]).tolist()))
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """A figure of its own: no pyplot, no window, no global state."""
+    """A figure of this size in inches, without pyplot: no window and no global state."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=160, facecolor="white", layout="constrained")
 
 
 def style(axes: "Axes", grid: bool = True) -> None:
-    """No frame, no ticks, soft labels, and thin lines behind the drawing."""
+    """Style axes: no frame, no ticks, soft labels and, with `grid`, thin lines behind the drawing."""
     axes.spines[:].set_visible(False)
     axes.tick_params(which="both", length=0, labelsize=8, labelcolor=SOFT_INK)
     axes.set_axisbelow(True)
@@ -113,7 +113,7 @@ def style(axes: "Axes", grid: bool = True) -> None:
 
 
 def legend(figure: "Figure", names: Mapping[str, str]) -> None:
-    """The colour of each name, above the drawing."""
+    """Add a legend above the drawing; `names` are colours by their meaning."""
     from matplotlib.patches import Patch
 
     if names:
@@ -122,6 +122,6 @@ def legend(figure: "Figure", names: Mapping[str, str]) -> None:
 
 
 def save(figure: "Figure", path: Path | str) -> None:
-    """Write the figure whole; a name without a suffix gets a PNG."""
+    """Write the figure to a file, in the format of its suffix; PNG without one."""
     with written_whole(path) as part:
         figure.savefig(part, format=Path(path).suffix[1:] or "png")

@@ -1,4 +1,4 @@
-"""A network that is told what it said before."""
+"""A network that also sees its previous prediction."""
 
 import pytest
 import torch
@@ -17,17 +17,17 @@ MODEL = ModelConfig(dim=16, depth=1, heads=2, mlp=16, time_dim=8, self_condition
 
 
 class Recorded(nn.Module):
-    """Logits from a table of its own, moved by the estimate; keeps what it is told and what it says."""
+    """Logits from a table of its own, shifted by the estimate; records its estimates and its logits."""
 
     def __init__(self):
         super().__init__()
         self.table = nn.Parameter(torch.randn(SHAPE[1], K, generator=torch.Generator().manual_seed(0)))
-        self.told, self.said = [], []
+        self.estimates, self.outputs = [], []
 
     def forward(self, x_t, t, estimate=None, given=None):
-        self.told.append(estimate if estimate is None else estimate.clone())
+        self.estimates.append(estimate if estimate is None else estimate.clone())
         logits = self.table + nn.functional.one_hot(x_t, K) + (0 if estimate is None else 2 * estimate)
-        self.said.append(logits.detach())
+        self.outputs.append(logits.detach())
         return logits
 
 
@@ -36,12 +36,12 @@ def test_a_sampler_tells_it_what_it_said_in_the_step_before():
     model = SelfConditioned(net).eval()
     corrector = usd3.Corrector(num_steps=2, step_size=0.01, last=None)
     for _ in range(2):  # a run does not know of the one before
-        net.told, net.said = [], []
+        net.estimates, net.outputs = [], []
         DIFFUSION.sample(model, SHAPE, 5, corrector=corrector, generator=torch.Generator().manual_seed(1))
-        assert len(net.told) == 5 + 2 * 4
-        assert not net.told[0].any()
-        for told, said in zip(net.told[1:], net.said):
-            assert torch.allclose(told, said.softmax(-1))
+        assert len(net.estimates) == 5 + 2 * 4
+        assert not net.estimates[0].any()
+        for estimate, output in zip(net.estimates[1:], net.outputs):
+            assert torch.allclose(estimate, output.softmax(-1))
 
 
 def test_a_bound_and_a_loss_that_is_not_trained_on_tell_it_nothing():
@@ -49,8 +49,8 @@ def test_a_bound_and_a_loss_that_is_not_trained_on_tell_it_nothing():
     model, x_0 = SelfConditioned(net).eval(), torch.zeros(SHAPE, dtype=torch.long)
     DIFFUSION.bound(model, x_0, num_samples=3)
     DIFFUSION.loss(model, x_0)
-    assert net.told
-    assert all(told is None for told in net.told)
+    assert net.estimates
+    assert all(estimate is None for estimate in net.estimates)
 
 
 def test_in_training_half_of_the_objects_are_told_its_first_answer():
@@ -58,11 +58,11 @@ def test_in_training_half_of_the_objects_are_told_its_first_answer():
     model, x_0 = SelfConditioned(net).train(), torch.zeros(1000, SHAPE[1], dtype=torch.long)
     torch.manual_seed(0)
     model(x_0, torch.full((1000,), 0.5)).sum().backward()
-    first, second = net.told
+    first, second = net.estimates
     assert first is None
-    told = second.flatten(1).any(1)
-    assert 400 < told.sum() < 600
-    assert torch.allclose(second[told], net.said[0].softmax(-1)[told])
+    has_estimate = second.flatten(1).any(1)
+    assert 400 < has_estimate.sum() < 600
+    assert torch.allclose(second[has_estimate], net.outputs[0].softmax(-1)[has_estimate])
     assert torch.allclose(net.table.grad, torch.full_like(net.table, 1000.0))  # no gradient through the estimate
 
 
@@ -87,20 +87,20 @@ def test_a_pipeline_draws_with_it_and_is_the_same_after_loading(tmp_path):
     drawn = pipeline.sample(50, 8)
     pipeline.save_pretrained(tmp_path / "saved")
     assert torch.equal(Pipeline.from_pretrained(tmp_path / "saved", device="cpu").sample(50, 8), drawn)
-    alone = Pipeline(pipeline.config, model=pipeline.model.module)  # never told anything
+    alone = Pipeline(pipeline.config, model=pipeline.model.module)  # never gets an estimate
     assert not torch.equal(alone.sample(50, 8), drawn)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"net": "film"}, "model.self_conditioning = True: expected false for film"),
         ({"timeless": True}, "model.timeless = True: expected false with model.self_conditioning"),
         ({"projection": True}, "model.projection = True: expected false with model.self_conditioning"),
     ],
 )
-def test_what_does_not_go_with_it_is_refused(options, told):
-    with pytest.raises(ValueError, match=told):
+def test_what_does_not_go_with_it_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         ModelConfig(**{**vars(MODEL), **options}).build(DIFFUSION, SHAPE[1:])
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from support.runs import tiny_recipe
-from usd3._internal.plain import read_json, read_yaml
+from usd3._internal.yaml_json import read_json, read_yaml
 from usd3.cli.main import main
 
 REFUSED = "with its aliases written out"
@@ -65,9 +65,9 @@ def test_no_way_to_name_a_recipe_reads_more_than_it_can(words, text, tmp_path, m
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(text)
     assert main(["train", *words]) != 0
-    said = capsys.readouterr().err
-    assert REFUSED in said
-    assert len(said.splitlines()) == 1
+    error = capsys.readouterr().err
+    assert REFUSED in error
+    assert len(error.splitlines()) == 1
 
 
 def test_a_resumed_run_is_read_as_carefully(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""A head for any network: what it says of an element is completed by what the element itself shows."""
+"""The hollow head: combine a prediction from the other elements with the element's own noisy value."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +14,14 @@ __all__ = ["Hollow"]
 
 
 class Hollow(nn.Module):
-    """Read a network's output as p(x_0 | the other elements), and complete it with the element's own value.
+    """Read a network's output as p(x_0 | the other elements), and turn it into p(x_0 | x_t) by Bayes' rule.
 
         f_k  proportional to  f_hollow,k q(x_t | x_0 = k)
 
-    In logits only the entry at x_t moves, by log(1 + abar / ((1 - abar) m_x)). Near t = 0 an element is almost surely
-    clean, and the head knows it from the start; a plain network has to learn it, under a loss whose weight grows like
-    1/t there. Where m_x = 0 the element is certainly clean, and nothing needs to be added; nor with absorbing noise,
-    where the one entry that would move is that of the mask, which is no data category.
+    In logits only the entry at x_t changes, by log(1 + abar / ((1 - abar) m_x)). Near t = 0 an element is almost surely
+    clean. The head knows this from the start; a plain network has to learn it, under a loss whose weight grows like
+    1/t there. No shift is needed where m_x = 0, as the element is certainly clean, nor with absorbing noise: only the
+    entry of the mask would change, and the mask is not a data category.
     """
 
     def __init__(self, module: Callable[..., Any], diffusion: Process):
@@ -30,11 +30,11 @@ class Hollow(nn.Module):
 
     @property
     def ignores_time(self) -> bool:
-        """Whether the time does not matter: the network inside ignores it, and nothing is added to its logits."""
+        """Whether the output does not depend on t: the network ignores it, and the head shifts no logit."""
         return self.diffusion.noise.mask is not None and ignores_time(self.module)
 
     def forward(self, x_t: Tensor, t: Tensor, **masks: Any) -> Tensor | Projection:
-        """Logits of p(x_0 | x_t); a `Projection` stays one."""
+        """Logits (B, ..., K) of p(x_0 | x_t); if the network returns a `Projection`, a `Projection`."""
         logits: Tensor | Projection = self.module(x_t, t, **masks)
         if self.diffusion.noise.mask is not None:
             return logits

@@ -1,15 +1,16 @@
 """The paper's sequence transformer: post-norm layers, each modulated by the time through FiLM.
 
-It is the network behind the paper's music and image results, and that of tauLDR before it, with the time that tauLDR's
-public code rounds to an integer left as it is. For new work `Transformer` is better and faster at equal size.
+The paper uses it for music and images, and tauLDR used it before. tauLDR's public code rounds the time to an integer;
+this network does not. For new work `Transformer` is better and faster at equal size.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from usd3._internal.checks import as_count, require
+from usd3._internal.checks import as_count
 from usd3.kernels import Projection
+from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features
 
 __all__ = ["FilmTransformer"]
@@ -18,9 +19,20 @@ __all__ = ["FilmTransformer"]
 class FilmTransformer(nn.Module):
     """Logits (B, L, K) of x_0 from x_t (B, L) and t (B,).
 
-    The paper's sizes: small depth 6, dim 128, heads 8, mlp 1024; piano 6, 1024, 16, 4096; image 12, 768, 16, 3072.
-    `output_blocks` are residual blocks between the layers and the logits. The logit of the current category
-    gets +1. With `timeless` it sees the same time always, and `ignores_time` is True.
+    The paper's sizes (depth, dim, heads, mlp): music small 6, 128, 8, 1024; music large 6, 1024, 16, 4096; images 12,
+    768, 16, 3072. The logit of the current category x_t gets +1.
+
+    Args:
+        num_classes: K.
+        dim: Width.
+        depth: Number of layers.
+        heads: Attention heads.
+        mlp: Hidden width of the MLPs.
+        dropout: Dropout rate.
+        time_dim: Size of the time features.
+        output_blocks: Residual blocks between the layers and the logits.
+        timeless: The network ignores t, and `ignores_time` is True.
+        projection: Return a `Projection`, hidden states and the output layer, in place of logits.
     """
 
     def __init__(
@@ -39,8 +51,7 @@ class FilmTransformer(nn.Module):
         super().__init__()
         self.ignores_time, self.projection = timeless, projection
         self.num_classes, self.time_dim = as_count(num_classes, "num_classes", 2), as_count(time_dim, "time_dim", 4)
-        require(dim % (2 * heads) == 0, "dim", dim, f"a multiple of 2 heads = {2 * heads}")
-        require(0 <= dropout < 1, "dropout", dropout, "a number in [0, 1)")
+        require_sizes(dim, depth, heads, dropout)
         self.embed = nn.Linear(num_classes, dim)
         self.drop = nn.Dropout(dropout)
         self.time = nn.Sequential(nn.Linear(time_dim, mlp), nn.ReLU(), nn.Linear(mlp, 4 * time_dim))
@@ -49,9 +60,9 @@ class FilmTransformer(nn.Module):
         self.logits = nn.Linear(dim, num_classes)
 
     def forward(self, x_t: Tensor, t: Tensor, pad: Tensor | None = None) -> Tensor | Projection:
-        """Logits at every element; padded elements are not attended to."""
+        """Logits (B, L, K); padded elements are not attended to."""
         x = x_t.flatten(1)
-        # a column of the weight per category: the product with a one-hot vector, without the vector
+        # the product with a one-hot vector, computed as a lookup: a column of the weight for each category
         h = F.embedding(x, self.embed.weight.t()) + self.embed.bias
         h = self.drop(h + _positions(x.shape[1], h))
         time = self.time(time_features(torch.zeros_like(t) if self.ignores_time else t, self.time_dim))
@@ -68,7 +79,7 @@ class FilmTransformer(nn.Module):
 
 
 def _positions(length: int, like: Tensor) -> Tensor:
-    """Fixed positions (L, d): sin(p w_i) at 2i, cos(p w_i) at 2i + 1, w_i = 10000^(-2i/d)."""
+    """Fixed position embeddings (L, d): sin(p w_i) at 2i, cos(p w_i) at 2i + 1, w_i = 10000^(-2i/d)."""
     dim = like.shape[-1]
     exponents = torch.arange(0, dim, 2, device=like.device, dtype=torch.float32) / dim
     angles = torch.arange(length, device=like.device, dtype=torch.float32)[:, None] * 10000.0**-exponents
@@ -76,7 +87,7 @@ def _positions(length: int, like: Tensor) -> Tensor:
 
 
 class _Film(nn.Module):
-    """h -> gamma(t) h + delta(t)."""
+    """The pair gamma(t), delta(t) of h -> gamma(t) h + delta(t), (B, 1, d) each."""
 
     def __init__(self, time_dim: int, dim: int):
         super().__init__()
@@ -88,7 +99,7 @@ class _Film(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Attention and MLP, each: add, normalise, FiLM. One pair (gamma, delta) serves both."""
+    """Attention, then MLP; each is added to its input, normalised and modulated. Both share one pair (gamma, delta)."""
 
     def __init__(self, dim: int, heads: int, mlp: int, dropout: float, time_dim: int):
         super().__init__()
@@ -115,7 +126,7 @@ class _Layer(nn.Module):
 
 
 class _OutputBlock(nn.Module):
-    """A residual MLP, normalised, with a FiLM of its own."""
+    """A residual MLP, normalised and modulated: gamma(t) norm(h + mlp(h)) + delta(t)."""
 
     def __init__(self, dim: int, mlp: int, time_dim: int):
         super().__init__()

@@ -1,0 +1,1 @@
+"""Modules around a network that change how its output is read, or what it is given."""
