@@ -172,8 +172,10 @@ def test_the_page_names_every_part_of_the_interface():
     for name in ("reads", "time", "samplers", "corrects", "loss", "loss_of", "denoiser", "grid", "predictor", "bound"):
         assert hasattr(usd3.methods.Method, name)
         assert f"`{name}" in PAGE or f".{name}" in PAGE, name
-    for field in re.findall(r"`noised\.(\w+)", PAGE):
-        assert field in usd3.methods.base.Noised.__dataclass_fields__ or hasattr(usd3.methods.base.Noised, field), field
+    fields = re.findall(r"`batch\.(\w+)", PAGE)
+    assert len(set(fields)) >= 6
+    for field in fields:
+        assert field in usd3.methods.base.NoisyBatch.__dataclass_fields__, field
 
 
 @pytest.fixture

@@ -223,7 +223,7 @@ def test_given_and_padding_have_no_loss_and_project_only_ignores_given():
         assert bool((seen["x"][:, 0] == 0).all()) == clamps
         assert (seen["x"][:, 1] == 0).all()
         assert bool(seen["given"].any()) == clamps
-        torch.testing.assert_close(out.vlb, d.span * out.loss.detach())
+        torch.testing.assert_close(out.vlb, d.vlb_scale * out.loss.detach())
 
 
 @pytest.mark.parametrize("shape", [(6,), (6, 2), (6, 2, 3)])

@@ -1,4 +1,4 @@
-"""A forward process by matrices: Q (T, K, K), rows q(x_t | x_{t-1}), not only a I + (1 - a) 1 m^T.
+"""A forward process of any matrices Q (T, K, K), rows q(x_t | x_{t-1}), in place of a I + (1 - a) 1 m^T.
 
 With Qbar_t = Q_1 ... Q_t, Q_ts = Q_{s+1} ... Q_t and x = x_t,
 
@@ -18,11 +18,11 @@ from torch import Tensor
 from usd3._internal.checks import Checks, as_count, require, require_logits, require_type
 from usd3._internal.random import drawn_from, uniform
 from usd3.core.belief import FINITE, NEVER
+from usd3.core.coefficients import flat
 from usd3.core.diffusion import Diffusion
 from usd3.core.mixture import safe_log
 from usd3.core.noise import Noise
-from usd3.core.objectives import LossTerms
-from usd3.core.process import flat
+from usd3.core.terms import LossTerms
 
 __all__ = ["NAMES", "StackDiffusion", "Transitions", "banded", "discretised_gaussian", "towards"]
 
@@ -68,7 +68,7 @@ def _with_diagonal(by_distance: Tensor) -> Tensor:
 
 
 def _line(betas: Sequence[float], num_steps: int, most: float) -> Tensor:
-    """From the first to the last."""
+    """Betas on a line from the first to the last, (T,)."""
     expected = f"two numbers in (0, {most:g}], the first and the last"
     require_type(isinstance(betas, Sequence) and not isinstance(betas, str), "betas", betas, expected)
     require(len(betas) == 2 and all(0 < beta <= most for beta in betas), "betas", betas, expected)
@@ -158,7 +158,7 @@ class Transitions:
 
 
 def possible_logits(logits: Tensor, reach: Tensor, mask: int | None) -> Tensor:
-    """The support rule: logits with NEVER where k cannot lead to x; `reach` is q(x | k)."""
+    """Logits with NEVER at each k that cannot lead to x (support rule); `reach` is q(x | k), (..., K)."""
     never = reach <= _POSSIBLE[reach.dtype]
     if mask is not None:
         never = never | (torch.arange(reach.shape[-1], device=reach.device) == mask)
@@ -199,26 +199,26 @@ class _Terms(LossTerms):
     """VLB and cross entropy of each element."""
 
     def __init__(self, log_f: Tensor, x_0: Tensor, tables: tuple[Tensor, ...]):
-        self._log_f, self._clean, self._tables, self._vlb = log_f, flat(x_0), tables, None
+        self._log_f, self._flat_x_0, self._tables, self._vlb = log_f, flat(x_0), tables, None
         self._shape = x_0.shape
 
     @property
     def vlb(self) -> Tensor:
         """KL(q(x_s|x_t,x_0) || p(x_s|x_t))."""
         if self._vlb is None:
-            self._vlb = divergence(self._log_f, self._clean, *self._tables).reshape(self._shape)
+            self._vlb = divergence(self._log_f, self._flat_x_0, *self._tables).reshape(self._shape)
         return self._vlb
 
     @property
     def ce(self) -> Tensor:
         """-log f_x0."""
-        return -self._log_f.gather(-1, self._clean[..., None]).reshape(self._shape)
+        return -self._log_f.gather(-1, self._flat_x_0[..., None]).reshape(self._shape)
 
 
 class StackDiffusion(Diffusion):
-    """A `Diffusion` in discrete time whose forward process is a stack of matrices; it starts its samples from m.
+    """A `Diffusion` in discrete time whose forward process is a stack of matrices; samples start from its noise m.
 
-    `loss`, `loss_terms`, `bound`, `prior` and `q_sample` follow the matrices. What needs the closed form raises.
+    `loss`, `loss_terms`, `bound`, `prior` and `q_sample` follow the matrices. The rest needs a closed form: it raises.
     """
 
     def __init__(self, diffusion: Diffusion, transitions: Transitions):
@@ -243,7 +243,7 @@ class StackDiffusion(Diffusion):
 
     @property
     def validate(self) -> bool:
-        """That of the diffusion it was made of: training turns it off there."""
+        """The flag of the diffusion it was made from: training turns it off there."""
         return self._source.validate
 
     @validate.setter
@@ -269,17 +269,19 @@ class StackDiffusion(Diffusion):
         reach = self.reach(x_t, time, logits.dtype)
         return possible_logits(logits.to(reach.dtype) + safe_log(reach), reach, self.noise.mask)
 
-    # ---- what Diffusion builds on -----------------------------------------------------------------------------------
+    # ---- the parts that `Diffusion` builds on -----------------------------------------------------------------------
 
-    def _is_eager(self, device: torch.device) -> bool:
+    def is_eager(self, device: torch.device) -> bool:
+        """True: the kernels know no matrices."""
         return True
 
-    def _noisy(self, x_0: Tensor, time: Tensor, free: Tensor | None, generator: torch.Generator | None) -> Tensor:
+    def draw_noisy(self, x_0: Tensor, time: Tensor, free: Tensor | None, generator: torch.Generator | None) -> Tensor:
+        """Draw x_t ~ Qbar_t[x_0] for the free elements; the others stay as they are."""
         whole = self.transitions.on(x_0.device, torch.get_default_dtype())[1]
         x_t = drawn_from(whole[self.at(time)[:, None], flat(x_0)], uniform(x_0.shape, x_0.device, generator))
         return x_t if free is None else torch.where(free, x_t, x_0)
 
-    def _terms(
+    def element_terms(
         self,
         logits: Tensor,
         x_t: Tensor,
@@ -289,6 +291,7 @@ class StackDiffusion(Diffusion):
         checks: Checks,
         free: Tensor | None = None,
     ) -> LossTerms:
+        """VLB and cross entropy of each element, by the matrices."""
         require_logits(logits, x_t, self.noise.num_classes, "logits")
         logits = logits if free is None else logits.masked_fill(~free[..., None], 0.0)
         single, whole = self.transitions.on(x_t.device, logits.dtype)
@@ -307,7 +310,7 @@ class StackDiffusion(Diffusion):
         checks.refuse("logits", terms.ce.detach().sum(), torch.isnan, FINITE)
         return terms
 
-    def _prior(self, x_0: Tensor, time: Tensor, checks: Checks) -> Tensor:
+    def prior_terms(self, x_0: Tensor, time: Tensor, checks: Checks) -> Tensor:
         """KL(Qbar_t[x_0] || m)."""
         ends, which = self.at(time).unique(return_inverse=True)
         q = self.transitions.whole[ends.cpu()]
@@ -319,4 +322,4 @@ class StackDiffusion(Diffusion):
     def _closed_form(self, *_: Any) -> NoReturn:
         raise NotImplementedError(f"{self.transitions!r} has no closed form: see loss, loss_terms, bound and q_sample")
 
-    step = rate_weights = _forward = _closed_form  # type: ignore[assignment]  # all of them pass here
+    step = rate_weights = forward_probs = _closed_form  # type: ignore[assignment]  # all of them pass here
