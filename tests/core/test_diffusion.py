@@ -1,6 +1,8 @@
-"""Every closed form of the forward and backward process, against tests/oracle.py."""
+"""Every closed form of the forward and backward process, against support/oracle.py."""
 
 import itertools
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -313,3 +315,22 @@ def test_validation_can_be_switched_off():
 
 def test_repr():
     assert repr(usd3.Diffusion(usd3.Uniform(3), usd3.Linear(), 7)) == "Diffusion(Uniform(3), Linear(), num_steps=7)"
+
+
+@pytest.mark.parametrize("num_steps", [None, 20])
+def test_a_loss_goes_straight_from_the_draw_to_the_kernels(num_steps):
+    """The files of the core that the second call of a loss enters: a reader of the loss opens these."""
+    d, x_0 = usd3.Diffusion(usd3.Uniform(7), usd3.Cosine(), num_steps), torch.zeros(2, 3, dtype=torch.long)
+    package, entered = Path(usd3.__file__).parent, set()
+
+    def enter(frame, event, argument):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and package in path.parents:
+            entered.add(path.relative_to(package).as_posix())
+
+    for hook in (None, enter):
+        sys.setprofile(hook)
+        d.loss(lambda x, t: torch.zeros(*x.shape, 7), x_0)
+        sys.setprofile(None)
+    path = ["diffusion", "coefficients", "schedules", "noise", "model", "objectives", "fused"]
+    assert {name for name in entered if name.startswith("core/")} == {f"core/{name}.py" for name in path}

@@ -54,24 +54,24 @@ def bound(
     grid = [1.0] if times is None else d.grid(times)
     denoise = Denoiser(model, d.noise.num_classes, given, pad)
 
-    def terms(time: Tensor, before: Tensor | None) -> LossTerms:
+    def terms_at(time: Tensor, before: Tensor | None) -> LossTerms:
         x_t = d.draw_noisy(x_0, time, free, generator)
-        found = d.element_terms(denoise(x_t, time), x_t, x_0, time, before, checks, free)
+        terms = d.element_terms(denoise(x_t, time), x_t, x_0, time, before, checks, free)
         checks.raise_early(x_0.device)
-        return found
+        return terms
 
     nll = total(d.prior_terms(x_0, constant(grid[0], x_0), checks), free)  # (B,)
     checks.raise_early(x_0.device)
     if times is not None:
         for t, s in pairwise(grid):
-            nll = nll + total(terms(constant(t, x_0), constant(s, x_0)).vlb, free)
+            nll = nll + total(terms_at(constant(t, x_0), constant(s, x_0)).vlb, free)
     else:
         for i in range(num_samples):
             u = (i + uniform(x_0.shape[:1], x_0.device, generator)) / num_samples
             time = d.time(d.times_from_uniform(u), x_0, "t", Checks(False))
-            nll = nll + d.vlb_scale / num_samples * total(terms(time, None).vlb, free)
+            nll = nll + d.vlb_scale / num_samples * total(terms_at(time, None).vlb, free)
         if d.continuous:
-            nll = nll + total(terms(constant(d.t_min, x_0), None).ce, free)
+            nll = nll + total(terms_at(constant(d.t_min, x_0), None).ce, free)
     checks.raise_first()
     return nll
 

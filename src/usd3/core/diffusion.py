@@ -267,7 +267,7 @@ class Diffusion(Process):
     ) -> LossTerms:
         """Terms of each element; those outside `free` mean nothing, and their logits are not read.
 
-        `before` is the time s of a step t -> s; None compares what `transition` says.
+        `before` is the time s of a step t -> s; None takes the default of `transition`.
         """
         require_logits(logits, x_t, self.noise.num_classes, "logits")
         level, to = self.transition(time, before, x_t)

@@ -81,7 +81,7 @@ class Wrapper:
     """A model around another model. It calls the inner model and changes what goes in or what comes out.
 
     A wrapper takes the keywords that its model takes, and has its attributes `ignores_time` and `self_conditioned`,
-    unless a subclass says otherwise.
+    unless a subclass overrides them.
     """
 
     def __init__(self, model: Callable[..., Any]):
@@ -158,7 +158,7 @@ class LastEstimate(Wrapper):
         return logits
 
 
-# ---- what a model says about itself -------------------------------------------------------------------------------
+# ---- what a model declares ------------------------------------------------------------------------------------------
 
 
 def ignores_time(model: Callable[..., Any]) -> bool:

@@ -21,7 +21,7 @@ class NoisyBatch:
         free: mask of the elements that have a loss, in the shape of x_0; None: all. The others are clean in x_t.
         given: mask of the given elements, for the network; None: nothing is given.
         pad: mask of the padding, for the network; None: no padding.
-        checks: value checks that wait for the device's answer; the loss adds its own, and the caller asks once.
+        checks: value checks of this call. A loss adds the check of its logits; the caller raises the first failure.
         generator: for further draws.
     """
 

@@ -27,24 +27,30 @@ from usd3.core.noisy_batch import NoisyBatch
 from usd3.core.objectives import LossOutput, Objective, weighted_loss
 from usd3.core.samplers import Run, Sampler, StepFunction, exact, likeliest, network_time
 from usd3.methods.base import Method
-from usd3.methods.transitions import StackDiffusion, Transitions, backward, possible_logits
+from usd3.methods.stack_diffusion import StackDiffusion
+from usd3.methods.transitions import Transitions, backward, possible_logits
 
 __all__ = ["D3PM"]
 
-_NOWHERE = 0.5  # total variation between the end of a chain and its noise from which it is refused
+_NOWHERE = 0.5  # refuse chains whose end is further than this from the noise, in total variation
 
 
 class D3PM(Method):
     """L_t + `ce` CE at one t of 1..T, where L_t = KL(q(x_{t-1} | x_t, x_0) || p(x_{t-1} | x_t)), -log f_x0 at t = 1.
 
-    Without `transitions` all is in closed form, on the noise and the schedule of the diffusion. With them, the forward
-    process is a stack of matrices: a `Transitions`, a tensor (T, K, K), or a name, "uniform", "absorbing",
-    "gaussian" or "banded", with the `betas` of the first and the last step and the `width` of the band. The noise of
-    the diffusion is then where samples start. The stack takes 2 T K^2 floats on the device.
+    Samples take any number of steps up to T: steps t -> s over a gap are exact.
 
-    `posterior` is "marginal" or "joint". The public code reads f as p(x_0 | x_t) at t = 1 even where it is joint; here
-    a joint f is joint at every t, so that the VLB is a bound. `last="argmax"` ends samples with the likeliest category,
-    as the public code does, and "draw" with a draw. Any number of steps up to T will do: gaps are exact.
+    Args:
+        diffusion: in discrete time.
+        posterior: "marginal" or "joint". The public code reads f as p(x_0 | x_t) at t = 1 even where it is joint; here
+            a joint f is joint at every t, so that the VLB is a bound.
+        transitions: the forward process as a stack of matrices: a `Transitions`, a tensor (T, K, K), or a name,
+            "uniform", "absorbing", "gaussian" or "banded". Samples start from the noise of the diffusion. The stack
+            takes 2 T K^2 floats on the device. None: the closed form of the diffusion's noise and schedule.
+        ce: weight of the cross entropy.
+        last: "argmax" ends samples with the likeliest category, as the public code does, "draw" with a draw.
+        betas: of the first and the last step, for `transitions` by name.
+        width: of the band, for "banded".
     """
 
     time = "discrete"
@@ -103,8 +109,8 @@ class D3PM(Method):
         """Logits of p(x_0 | x_t) from those of p(x_0 | the other elements), float32 or better."""
         if self._stack is not None:
             return self._stack.full_from_hollow(f, x_t, time)
-        steps = self.diffusion.vlb_scale
-        return full_from_hollow(self.diffusion, f, x_t, (time.double() * steps).round() / steps)
+        T = self.diffusion.num_steps or 1
+        return full_from_hollow(self.diffusion, f, x_t, (time.double() * T).round() / T)
 
     def _ancestral(self, run: Run, grid: list[float]) -> StepFunction:
         step = exact(run, grid) if self._stack is None else _by_matrices(run, grid, self._stack)
@@ -117,7 +123,7 @@ class D3PM(Method):
         return predict
 
     def _likeliest(self, run: Run, x: Tensor, t: float) -> Tensor:
-        """argmax f among what can have led to x."""
+        """argmax of f among the categories that can lead to x."""
         if self._stack is None:
             return likeliest(run, x, t)
         time = network_time(t, x)

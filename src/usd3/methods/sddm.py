@@ -39,8 +39,8 @@ class SDDM(Method):
     The samplers are "exact" (their "analytical"), "euler" (their "lbjf") and "tau_leaping". The last two jump by rates
     in the last step too; with absorbing noise that step draws from f, as no mask may stay.
 
-    With absorbing noise an unmasked element pays -log a f_h of its own category, and a masked one nothing that could be
-    learnt: cross entropy at the elements that are seen, which for a hollow network leads to the same posterior.
+    With absorbing noise the loss of an unmasked element is -log a f_h of its category, and that of a masked one is
+    constant: cross entropy at the unmasked elements, which leads a hollow network to the same posterior.
     """
 
     reads = "hollow"

@@ -92,7 +92,7 @@ class TauLDR(Method):
         self.jump = ForwardRate(diffusion.noise)
 
     def denoiser(self, model: Callable[..., Any]) -> Callable[..., Any]:
-        """The model with the time that `time_mode` says."""
+        """The model, with `time_mode` applied to its time."""
         return model if self.time_mode == "real" else WholeTime(model)
 
     def model_in_training(self, model: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""USD3, the paper's own method."""
+"""USD3, the method of the paper."""
 
 from usd3.core.diffusion import Diffusion
 from usd3.core.model import Denoiser
