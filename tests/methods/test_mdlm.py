@@ -59,8 +59,8 @@ def test_it_is_the_vlb_of_usd3_and_the_score_entropy_of_sedd(d, t):
             torch.testing.assert_close(ours.vlb, other.vlb, rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(ours.ce, vlb.ce)
         x_t = d.q_sample(x_0, t, generator=seeded(seed))
-        at = torch.tensor(t, dtype=torch.float64)
-        weight = float(d.schedule.decay(at) / d.schedule.lost(at))
+        time = torch.tensor(t, dtype=torch.float64)
+        weight = float(d.schedule.decay(time) / d.schedule.lost(time))
         ce = -log_f.gather(-1, x_0[..., None])[..., 0]
         torch.testing.assert_close(ours.loss, weight * ce[x_t == MASK].sum(), rtol=1e-10, atol=1e-10)
         seen.add(int((x_t == MASK).sum()))
