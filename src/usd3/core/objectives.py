@@ -15,6 +15,7 @@ from usd3.core import fused
 from usd3.core.belief import FINITE
 from usd3.core.coefficients import column, total
 from usd3.core.fused import Projection
+from usd3.core.model import logits_of
 from usd3.core.noisy_batch import NoisyBatch
 from usd3.core.terms import LossTerms
 
@@ -102,7 +103,7 @@ def weighted_loss(
     """
     d, (x_0, x_t, free) = diffusion, (batch.x_0, batch.x_t, batch.free)
     if d.is_eager(x_t.device) or objective.kl2:
-        return _eager_loss(d, logits.logits(x_t) if isinstance(logits, Projection) else logits, batch, objective)
+        return _eager_loss(d, logits_of(logits, x_t), batch, objective)
 
     def per_object(time: Tensor) -> Tensor:  # (5 coefficients + 3 weights, B)
         coefficients = fused.coefficients_of(*d.transition(time, None, time))

@@ -99,7 +99,7 @@ class Decoding(ABC):
         lost = run.process.between(t, s, run.free).lost
         numbers = torch.as_tensor(numbers, dtype=torch.float64, device=lost.device).reshape(lost.shape)
         self.run, self.numbers = run, torch.stack([lost, numbers], 1)  # (S, 2, 1, ..., 1)
-        self.times = t.to(torch.get_default_dtype())[:, None].repeat(1, len(run.free))
+        self.times = run.network_times(t)  # (S, B)
         self.held = torch.where(run.free, -torch.inf, torch.inf).double()
         self.count = flat(run.free).sum(1, keepdim=True)
         self.support = Uniform(run.process.noise.num_classes)  # f may be anything anywhere, also where m_x = 0

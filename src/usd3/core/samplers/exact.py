@@ -5,7 +5,7 @@ For each step t -> s of the grid, from noise x_1 ~ m:
     f   = softmax(network(x_t, t))
     x_s ~ (1 - mu) Cat(f) + mu (1 - a_ts) noised Cat(m) + the rest on e_x        mu = (1 - abar_s) / (1 - abar_t)
 
-At s = 0 this is a draw from f. A step may be of any length: its only error is that of f.
+At s = 0 this is a draw from f. Given x_t, each element is drawn independently of the others.
 """
 
 from torch import Tensor

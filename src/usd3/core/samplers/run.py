@@ -51,6 +51,10 @@ class Run:
         times = torch.tensor(grid, dtype=torch.float64, device=self.free.device)
         return times[:-1], times[1:]
 
+    def network_times(self, time: Tensor) -> Tensor:
+        """Times (S,) as the network gets them, (S, B) in the default dtype."""
+        return time.to(torch.get_default_dtype())[:, None].repeat(1, len(self.free))
+
     def uniforms(self, x: Tensor) -> Tensor:
         """Two uniforms for each element, float64 (2, *x.shape)."""
         return uniform((2, *x.shape), x.device, self.generator)
@@ -75,7 +79,7 @@ class Run:
         level = self.process.level(time, self.free)  # (S, 1, ..., 1)
         forward = [] if jumps.forward is None else [jumps.forward]
         numbers = torch.stack([*level, jumps.to_data, jumps.to_noise, *forward], 1)  # (S, 4 or 5, 1, ..., 1)
-        times = time.to(torch.get_default_dtype())[:, None].repeat(1, len(self.free))  # (S, B), for the network
+        times = self.network_times(time)  # (S, B)
 
         def moved(x: Tensor, time: Tensor, numbers: Tensor, u: Tensor) -> Tensor:
             alpha_bar, lost, to_data, to_noise, *forward = numbers.unbind(1)
