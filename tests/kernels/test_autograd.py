@@ -6,7 +6,8 @@ import torch
 import usd3
 from support.kernel_cases import case
 from support.problems import D, K, device_of
-from usd3.kernels import losses, projection
+from usd3.kernels import chunked_projection
+from usd3.kernels import loss as loss_module
 
 NOISES = ["uniform", "absorbing", "per_element_zeros"]
 
@@ -70,7 +71,7 @@ def test_in_place_without_a_gradient_leaves_the_logits_alone(fused):
 def test_no_gradient_is_formed_where_none_is_asked_for(fused, monkeypatch):
     d, x_0, x_t, t, values = case(fused)
     formed = []
-    for module in (losses, projection):
+    for module in (loss_module, chunked_projection):
         rows = module.loss_rows
         record = lambda *args, rows=rows: (formed.append(args[4] is not None), rows(*args))[1]
         monkeypatch.setattr(module, "loss_rows", record)

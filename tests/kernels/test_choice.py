@@ -7,7 +7,7 @@ import torch
 
 import usd3
 from support.problems import TRITON, device_of
-from usd3.kernels import IMPLEMENTATIONS, choice, chosen, losses
+from usd3.kernels import IMPLEMENTATIONS, choice, chosen, loss
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -15,8 +15,8 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 @pytest.fixture
 def ran(monkeypatch):
     """The implementations whose rows are asked for."""
-    seen, rows = [], losses.loss_rows
-    monkeypatch.setattr(losses, "loss_rows", lambda *args: (seen.append(args[-1]), rows(*args))[1])
+    seen, rows = [], loss.loss_rows
+    monkeypatch.setattr(loss, "loss_rows", lambda *args: (seen.append(args[-1]), rows(*args))[1])
     return seen
 
 

@@ -14,7 +14,8 @@ from support.problems import K, device_of
 from usd3._internal.checks import Checks
 from usd3.core.fused import coefficients_of, draw, leap_of, problem_of
 from usd3.core.mixture import Jumps
-from usd3.kernels.choice import run_rows
+from usd3.kernels.draw import draw_rows
+from usd3.kernels.loss import loss_rows
 
 P = torch.rand(K, 3, generator=torch.Generator().manual_seed(0)).softmax(0)
 ONE = torch.tensor([0.1, 0.2, 0.3, 0.4])
@@ -77,7 +78,7 @@ def test_a_loss_reads_every_tensor_by_its_strides(fused):
 
     def found(rows, p, weights):
         gradient = torch.empty(len(rows), K, dtype=rows.dtype, device=rows.device)
-        return run_rows("loss_rows", fused, rows, p, weights, True, gradient), gradient
+        return loss_rows(rows, p, weights, True, gradient, fused), gradient
 
     expected = found(rows, p, weights)
     wide = torch.cat([rows + 1, rows, rows], 1)[:, K : 2 * K]
@@ -100,9 +101,9 @@ def test_a_draw_reads_every_tensor_by_its_strides(fused):
     assert len(leaps) == 5
     wide = torch.cat([rows + 1, rows, rows], 1)[:, K : 2 * K]
     for v in (u.reshape(2, -1), None):
-        expected = run_rows("draw_rows", fused, rows, leap, v)
+        expected = draw_rows(rows, leap, v, fused)
         for args in ((wide, leap, v), (rows, leap, None if v is None else gapped(v)), *((rows, p, v) for p in leaps)):
-            torch.testing.assert_close(run_rows("draw_rows", fused, *args), expected, rtol=1e-12, atol=0)
+            torch.testing.assert_close(draw_rows(*args, fused), expected, rtol=1e-12, atol=0)
 
 
 def test_uniforms_may_be_a_part_of_more(impl):

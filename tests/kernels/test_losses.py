@@ -10,7 +10,7 @@ from support.kernel_cases import WIDE
 from support.problems import TRITON, all_pairs, device_of, retile, some, supported
 from support.toys import ALPHA, random_logits, rows_of
 from usd3.core.fused import coefficients_of, problem_of
-from usd3.kernels.losses import loss_rows
+from usd3.kernels.loss import loss_rows
 
 T = 10
 WEIGHTS = (0.5, 0.2, 0.3)  # of vlb, ce and l2

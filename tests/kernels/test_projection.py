@@ -7,7 +7,7 @@ from torch.nn import functional as F
 import usd3
 from support.kernel_cases import WIDE
 from support.problems import LargestTensor, device_of
-from usd3.kernels import projection
+from usd3.kernels import chunked_projection
 
 H, B, D, K = 5, 6, 4, 9
 
@@ -45,7 +45,7 @@ def by_linear(d, x_0, x_t, t, inputs, at_x=None, **options):
 def small_chunks(monkeypatch):
     """Ten rows at once: chunks that end in the middle of an object."""
     for device in ("cpu", "cuda"):
-        monkeypatch.setitem(projection.CELLS_AT_ONCE, device, 10 * K + 2)
+        monkeypatch.setitem(chunked_projection.CELLS_AT_ONCE, device, 10 * K + 2)
 
 
 @pytest.mark.parametrize("name", ["uniform", "absorbing", "per_element_zeros"])
@@ -108,7 +108,7 @@ def test_no_logits_of_the_whole_batch_are_made(monkeypatch):
     """B D K numbers would be 20 times what is allowed at once."""
     k, h, rows = 500, 8, 400
     allowed = rows * k // 20
-    monkeypatch.setitem(projection.CELLS_AT_ONCE, "cpu", allowed)
+    monkeypatch.setitem(chunked_projection.CELLS_AT_ONCE, "cpu", allowed)
     d = usd3.Diffusion(usd3.Uniform(k), usd3.Cosine(), impl="chunked")
     hidden, weight, bias = (torch.randn(*size).requires_grad_() for size in ((20, 20, h), (k, h), (k,)))
     x_0 = torch.randint(k, (20, 20))
