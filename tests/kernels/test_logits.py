@@ -133,7 +133,7 @@ def test_the_logit_of_the_mask_is_not_read(impl):
 @pytest.mark.parametrize("name", ["uniform", "absorbing"])
 @pytest.mark.parametrize("impl", [TRITON])
 def test_rows_of_many_blocks_are_read_by_the_same_rule(impl, name, monkeypatch):
-    """Whole blocks may be -inf, at the beginning too; the whole row may not."""
+    """Whole blocks may be -inf, at the beginning too; the whole row may not. One logit may be far above the rest."""
     k = 40
     retile(monkeypatch, "triton_draw", BLOCK=8, BLOCKS=8, PART=4)
     retile(monkeypatch, "triton_loss", BLOCK=8, LOOP=True)
@@ -149,7 +149,8 @@ def test_rows_of_many_blocks_are_read_by_the_same_rule(impl, name, monkeypatch):
 
     index, row = torch.arange(k), torch.linspace(-1, 1, k)
     half = row.masked_fill(index < 20, -INF)
-    for fine in (half, torch.where(index < 20, half, torch.finfo(torch.float32).min)):
+    high = row.masked_fill(index == 17, 500.0)  # exp(500) is infinite in float32
+    for fine in (half, torch.where(index < 20, half, torch.finfo(torch.float32).min), high):
         for a, b in zip(found(fine, impl), found(fine, "eager")):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
     for bad in (row.masked_fill(index == 17, NAN), row.masked_fill(index == 17, INF), torch.full_like(row, -INF)):
