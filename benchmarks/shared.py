@@ -17,10 +17,22 @@ from usd3._internal.files import write_whole
 from usd3._internal.tables import Table
 from usd3.bench import Bench, Budget, Job, Row, load_other, measured, show, show_machine, write_csv
 
-__all__ = ["LOSS", "LOSS_SIZES", "STEP", "STEP_SIZES", "Anchor", "Options", "measure_table", "options", "write_rows"]
+__all__ = [
+    "LOSS",
+    "LOSS_SIZES",
+    "PROJECTION_SIZES",
+    "STEP",
+    "STEP_SIZES",
+    "Anchor",
+    "Options",
+    "measure_table",
+    "options",
+    "write_rows",
+]
 
 LOSS_SIZES = ("64,256,129", "256,64,512", "32,256,8192", "8,512,50257")
 STEP_SIZES = ("64,256,129", "32,256,8192", "8,512,50257")
+PROJECTION_SIZES = ("32,256,8192", "8,512,50257")
 
 
 @dataclass(frozen=True)
