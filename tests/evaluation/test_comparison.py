@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from usd3._internal.graphs import SETTLED
 from usd3._internal.tables import short
 from usd3.evaluation.comparison import (
     COSTS,
@@ -24,7 +25,6 @@ from usd3.evaluation.comparison import (
 )
 from usd3.kinds.options import DataConfig
 from usd3.metrics.summary import COLUMNS, Summary
-from usd3.training.step import SETTLED
 
 NAN = math.nan
 

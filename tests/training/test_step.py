@@ -1,6 +1,7 @@
-"""The whole step is what a loop written by hand does. Graphs are in test_cuda_step.py."""
+"""The whole step is what a loop written by hand does. Graphs on a GPU are in test_step_cuda.py."""
 
-from contextlib import nullcontext
+import gc
+import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import yaml
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 
+from support.fake_cuda import FakeCuda
 from support.runs import tiny_recipe, weights_of
 from usd3._internal.random import seed_draws
 from usd3.core.options import DiffusionConfig
@@ -100,65 +102,11 @@ def test_the_surroundings_do_not_change_the_precision():
     assert seen == [torch.float32]
 
 
-class Stream:
-    def __init__(self, device=None):
-        self.waited_for = []
-
-    def wait_stream(self, other):
-        self.waited_for.append(other)
-
-
-class Generator:
-    """Torch's own of the CPU, with the two methods that only those of a GPU have."""
-
-    def clone_state(self):
-        return torch.get_rng_state()
-
-    def graphsafe_set_state(self, state):
-        torch.set_rng_state(state)
-
-
 @pytest.fixture
 def graphs(monkeypatch):
-    """Graphs on the CPU: a capture is undone when it ends, and a replay runs the step and overwrites the answers."""
-    made = []
-
-    class Graph:
-        def capture_begin(self, pool):
-            self.step, self.kept = current[0], snapshot(current[0])
-            made.append(self)
-
-        def capture_end(self):
-            for tensor, value in zip(tensors(self.step), self.kept[0]):
-                tensor.copy_(value)
-            torch.set_rng_state(self.kept[1])
-
-        def replay(self):
-            for kept, value in zip(self.step._outputs, self.step._run(self.step._inputs)):
-                kept.copy_(value)
-
-    def tensors(step):
-        states = [value for state in step.optimizer.state.values() for value in state.values()]
-        return [p.data for p in step.weights] + states
-
-    def snapshot(step):
-        return [t.clone() for t in tensors(step)], torch.get_rng_state()
-
-    current = []
+    """Graphs on the CPU."""
     monkeypatch.setattr(step_module, "_is_gpu", lambda device: True)
-    for name, value in {
-        "CUDAGraph": Graph,
-        "Stream": Stream,
-        "current_stream": Stream,
-        "stream": lambda stream: nullcontext(),
-        "graph_pool_handle": lambda: (0, 1),
-        "default_generators": {None: Generator()},
-        "synchronize": lambda device: None,
-        "empty_cache": lambda: None,
-        "is_current_stream_capturing": lambda: False,
-    }.items():
-        monkeypatch.setattr(torch.cuda, name, value)
-    return current, made
+    return FakeCuda(monkeypatch)
 
 
 def train(graphs, mode, steps, around=lambda loss, batch: loss(batch)):
@@ -172,7 +120,8 @@ def train(graphs, mode, steps, around=lambda loss, batch: loss(batch)):
         return loss, loss
 
     step_of = WholeStep(lambda batch: around(plain, batch), model.parameters(), optimizer, 0.1, graph=mode)
-    graphs[0][:] = [step_of]
+    states = lambda: [value for state in optimizer.state.values() for value in state.values()]
+    graphs.follow(step_of._step, lambda: [p.data for p in model.parameters()] + states())
     for step in range(steps):
         seed_draws(step, CPU)
         losses.append(step_of({"x": batch(step)})[0].item())
@@ -187,7 +136,7 @@ def test_a_graph_is_captured_once_and_no_step_is_done_twice(graphs):
     assert replayed == losses
     assert all(torch.equal(a, b) for a, b in zip(plain, found))
     assert step_of.captured
-    assert len(graphs[1]) == 1
+    assert graphs.captures == 1
     with pytest.raises(ValueError, match=r"batch = .* expected the shapes of the first one"):
         step_of({"x": batch(0)[:2]})
 
@@ -198,7 +147,7 @@ def test_a_capture_that_fails_leaves_all_as_it_was(graphs):
     def refusing(plain, batch):
         calls.append(1)
         torch.rand(3)
-        if len(graphs[1]) and len(calls) == 4:
+        if graphs.captures and len(calls) == 4:
             raise RuntimeError("operation not permitted when stream is capturing\nand more")
         return plain(batch)
 
@@ -218,6 +167,32 @@ def test_a_capture_that_fails_leaves_all_as_it_was(graphs):
         RuntimeError, match=r"cuda_graph = always: expected a step that can be captured .*not permitted"
     ):
         train(graphs, "always", 4, refusing)
+
+
+def test_a_step_that_is_dropped_takes_its_graph_with_it(graphs):
+    """No cycle of references keeps the memory of the graph."""
+    step_of = train(graphs, "always", 5)[2]
+    graphs.follow(None)
+    graph = weakref.ref(step_of._step._graph)
+    gc.disable()
+    try:
+        del step_of
+        assert graph() is None
+    finally:
+        gc.enable()
+
+
+def test_tensors_of_a_batch_may_come_in_any_order(graphs):
+    """A graph tells them by name, not by place."""
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, fused=True)
+    loss = lambda batch: (model(batch["x"]).sum() - batch["y"].sum(), batch["x"].sum() - batch["y"].sum())
+    step_of = WholeStep(loss, model.parameters(), optimizer, graph="always")
+    graphs.follow(step_of._step)
+    for step in range(7):
+        x, y = torch.full((2, 1), 3.0), torch.ones(2, 1)
+        assert step_of({"x": x, "y": y} if step % 2 else {"y": y, "x": x})[1] == 4
+    assert step_of.captured
 
 
 def test_an_optimiser_on_a_gpu_must_be_fused(graphs):

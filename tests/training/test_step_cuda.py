@@ -49,6 +49,7 @@ class Run:
 
         loss = compiled(loss) if compile else loss
         average = self.ema.hand_over(self.model)
+        self.loss = loss
         self.step = WholeStep(loss, self.model.parameters(), self.optimizer, 1.0, bf16, average, graph)
 
     def __call__(self, steps, seed=None):
@@ -95,7 +96,7 @@ def test_a_graph_follows_the_learning_rate_and_the_average_of_a_loop_by_hand():
     for step in range(10):
         seed_draws(step, CUDA)
         other.optimizer.zero_grad()
-        other.step.loss({"tokens": tokens(step).cuda()})[0].backward()
+        other.loss({"tokens": tokens(step).cuda()})[0].backward()
         torch.nn.utils.clip_grad_norm_(other.model.parameters(), 1.0)
         other.optimizer.step()
         other.scheduler.step()

@@ -25,7 +25,7 @@ from usd3._internal.checks import (
     require,
     require_type,
 )
-from usd3._internal.graphs import Replayed
+from usd3._internal.graphs import GraphedFunction
 from usd3._internal.random import uniform
 from usd3._internal.threads import waiting_asleep
 from usd3.core import fused
@@ -102,7 +102,7 @@ class Run:
 
     def replayed(self, move: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """A function of tensors on the device, called once or more in every step: as a CUDA graph where that is on."""
-        return Replayed(move) if self.graph else move
+        return GraphedFunction(move) if self.graph else move
 
     def uniforms(self, x: Tensor) -> Tensor:
         """Two for each element."""

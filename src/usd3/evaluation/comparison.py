@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from usd3._internal.checks import require
+from usd3._internal.graphs import SETTLED
 from usd3._internal.tables import aligned, escaped, markdown, places, short, tabular
 from usd3.kinds.options import DataConfig
 from usd3.metrics.summary import COLUMNS, RATIOS, STRUCTURE, Summary, summarise
-from usd3.training.step import SETTLED
 
 __all__ = [
     "COSTS",

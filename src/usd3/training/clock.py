@@ -2,7 +2,7 @@
 
 import time
 
-from usd3.training.step import SETTLED
+from usd3._internal.graphs import SETTLED
 
 __all__ = ["Clock"]
 

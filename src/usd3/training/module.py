@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from usd3._internal.checks import require
 from usd3._internal.compile import compiled
+from usd3._internal.graphs import GraphMode
 from usd3._internal.random import seed_draws, seed_of
 from usd3.core.given import draw_given
 from usd3.core.process import free_elements
@@ -28,7 +29,7 @@ from usd3.training.batches import Batches, home_of, transposer
 from usd3.training.callbacks import Ema
 from usd3.training.clock import Clock
 from usd3.training.options import TrainingConfig
-from usd3.training.step import Batch, GraphMode, WholeStep
+from usd3.training.step import Batch, WholeStep
 
 __all__ = ["SequenceData", "Training", "weight_groups"]
 
