@@ -15,9 +15,10 @@ from usd3.core.given import box_given, draw_given, named_elements, prefix_given,
 from usd3.kinds.dataset import Dataset, Sequences
 from usd3.kinds.scramble import scramble
 from usd3.methods import USD3
-from usd3.training.batches import Batches, home_of, transposer
-from usd3.training.callbacks import Ema
-from usd3.training.module import SequenceData, Training
+from usd3.training.batches import Batches, storage_device, transposer
+from usd3.training.data import SequenceData
+from usd3.training.diffusion import DiffusionTraining
+from usd3.training.ema import Ema
 from usd3.training.options import TrainingConfig
 
 
@@ -127,7 +128,7 @@ def test_batches_are_those_of_a_plain_index(scrambled, padded):
 
 
 def test_objects_stay_on_the_cpu_where_there_is_no_gpu():
-    assert home_of(rows(), torch.device("cpu")) == torch.device("cpu")
+    assert storage_device(rows(), torch.device("cpu")) == torch.device("cpu")
 
 
 def test_masks_of_training_are_of_every_kind():
@@ -255,7 +256,7 @@ def test_the_average_follows_the_ramp():
 
 def test_a_loss_that_is_no_number_is_noticed():
     d = usd3.Diffusion(usd3.Uniform(3), usd3.Cosine(), validate=False)
-    module = Training(torch.nn.Embedding(3, 3), USD3(d), TrainingConfig())
+    module = DiffusionTraining(torch.nn.Embedding(3, 3), USD3(d), TrainingConfig())
     module._recent = [torch.tensor([math.nan, 1.0])]
     with pytest.raises(ArithmeticError, match="the loss is nan at step 0"):
         module.log_recent()

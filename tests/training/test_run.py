@@ -66,9 +66,9 @@ def test_a_resumed_run_reaches_the_same_weights(tmp_path, stop, accumulate, monk
     class Stopped(Exception):
         pass
 
-    from usd3.training import module as train
+    from usd3.training import diffusion as train
 
-    original = train.Training.training_step
+    original = train.DiffusionTraining.training_step
 
     def failing(self, batch, batch_idx):
         if batch["step"] == stop and not (tmp_path / "stopped").exists():
@@ -76,7 +76,7 @@ def test_a_resumed_run_reaches_the_same_weights(tmp_path, stop, accumulate, monk
             raise Stopped
         return original(self, batch, batch_idx)
 
-    monkeypatch.setattr(train.Training, "training_step", failing)
+    monkeypatch.setattr(train.DiffusionTraining, "training_step", failing)
     with pytest.raises(Stopped):
         fit(recipe, tmp_path / "parts", progress=False)
     resumed = fit(recipe, tmp_path / "parts", resume=True, progress=False)
@@ -254,16 +254,16 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
 
 
 def test_a_nan_loss_ends_the_run_and_is_never_saved(tmp_path, monkeypatch):
-    from usd3.training import module as train
+    from usd3.training import diffusion as train
 
-    original = train.Training._eager_loss
+    original = train.DiffusionTraining._eager_loss
 
     def poisoned(self, x_0, pad):
         loss, shown = original(self, x_0, pad)
         bad = float("nan") if self.global_step == 6 else 0.0
         return loss + bad, shown + bad
 
-    monkeypatch.setattr(train.Training, "_eager_loss", poisoned)
+    monkeypatch.setattr(train.DiffusionTraining, "_eager_loss", poisoned)
     with pytest.raises(ArithmeticError, match=r"the loss is nan at step 8: try a smaller training\.lr"):
         fit(tiny_recipe(tmp_path, log_every=8), tmp_path / "run", progress=False)
     assert [p.name for p in find_checkpoints(tmp_path / "run" / "checkpoints")] == ["step-00000004.ckpt"]

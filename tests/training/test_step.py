@@ -19,10 +19,10 @@ from usd3.methods import USD3
 from usd3.nets import Hollow
 from usd3.nets.options import ModelConfig
 from usd3.training import step as step_module
-from usd3.training.callbacks import Ema
 from usd3.training.checkpoints import find_checkpoints
 from usd3.training.clock import Clock
-from usd3.training.module import Training
+from usd3.training.diffusion import DiffusionTraining
+from usd3.training.ema import Ema
 from usd3.training.options import TrainingConfig
 from usd3.training.run import fit
 from usd3.training.step import WholeStep
@@ -224,7 +224,7 @@ def test_lightning_doing_the_step_itself_gives_the_same_run(tmp_path, change, mo
     recipe = tiny_recipe(tmp_path, **change)
     monkeypatch.setattr(Clock, "now", staticmethod(lambda: 0.0))  # the log has the minutes
     ours = fit(recipe, tmp_path / "ours", progress=False)
-    monkeypatch.setattr(Training, "_begin", lambda self, optimizer: None)
+    monkeypatch.setattr(DiffusionTraining, "_take_over_step", lambda self, optimizer: None)
     theirs = fit(recipe, tmp_path / "theirs", progress=False)
     assert torch.equal(weights_of(ours), weights_of(theirs))
     logs = [(tmp_path / name / "logs/version_0/metrics.csv").read_text() for name in ("ours", "theirs")]
@@ -294,17 +294,17 @@ def test_which_runs_get_a_graph_on_one_gpu(net, change, mode, hollow, monkeypatc
     model = (
         nn.Embedding(5, 5) if "." in net else ModelConfig(net, dim=16, depth=1, heads=2, hollow=False).build(diffusion)
     )
-    module = Training(Hollow(model, diffusion) if hollow else model, USD3(diffusion), TrainingConfig(**change))
+    module = DiffusionTraining(Hollow(model, diffusion) if hollow else model, USD3(diffusion), TrainingConfig(**change))
     trainer = SimpleNamespace(strategy=SingleDeviceStrategy("cpu"), world_size=1)
-    monkeypatch.setattr(Training, "trainer", trainer)
-    monkeypatch.setattr(Training, "device", torch.device("cuda"))
-    assert module._graph_mode() == mode
+    monkeypatch.setattr(DiffusionTraining, "trainer", trainer)
+    monkeypatch.setattr(DiffusionTraining, "device", torch.device("cuda"))
+    assert module.graph_mode() == mode
     trainer.strategy = None
     if mode == "always":
         with pytest.raises(ValueError, match=r"training\.cuda_graph = always: expected one process on a GPU"):
-            module._graph_mode()
+            module.graph_mode()
     else:
-        assert module._graph_mode() == "never"
+        assert module.graph_mode() == "never"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

@@ -14,10 +14,10 @@ from usd3.core.options import DiffusionConfig
 from usd3.kinds.dataset import Dataset, Sequences
 from usd3.kinds.scramble import scramble
 from usd3.nets.options import ModelConfig
-from usd3.training.batches import Batches, home_of, transposer
-from usd3.training.callbacks import Ema
+from usd3.training.batches import Batches, storage_device, transposer
 from usd3.training.checkpoints import find_checkpoints
 from usd3.training.clock import Clock
+from usd3.training.ema import Ema
 from usd3.training.run import fit
 from usd3.training.step import WholeStep
 
@@ -152,7 +152,7 @@ def test_batches_on_the_gpu_are_those_of_the_cpu(scrambled):
     padded = Sequences(rows, torch.arange(8).expand(50, 8) > 5)
     dataset = Dataset("x", 129, padded, padded, music=True)
     dataset = scramble(dataset, 1) if scrambled else dataset
-    assert home_of(dataset.train, CUDA) == CUDA
+    assert storage_device(dataset.train, CUDA) == CUDA
     cpu, gpu = (
         Batches(dataset.train, 16, 0, lambda: 0, 1, 0, 1, transposer(dataset, 3, device), device)
         for device in ("cpu", CUDA)

@@ -13,9 +13,9 @@ from usd3._internal.checks import require
 from usd3._internal.random import seed_of
 from usd3.kinds.dataset import Dataset, Sequences
 
-__all__ = ["Batches", "Transpose", "home_of", "transposer"]
+__all__ = ["Augment", "Batches", "storage_device", "transposer"]
 
-Transpose = Callable[[Tensor, Tensor | None, torch.Generator], Tensor]
+Augment = Callable[[Tensor, Tensor | None, torch.Generator], Tensor]
 
 
 class Batches:
@@ -34,12 +34,12 @@ class Batches:
         parts: int,
         rank: int,
         world: int,
-        transpose: Transpose | None = None,
+        augment: Augment | None = None,
         device: torch.device | str = "cpu",
     ):
         require(batch_size % parts == 0, "training.batch_size", batch_size, f"a multiple of {parts}, its parts")
         self.batch_size, self.seed, self.first_step = batch_size, seed, first_step
-        self.parts, self.rank, self.world, self.transpose = parts, rank, world, transpose
+        self.parts, self.rank, self.world, self.augment = parts, rank, world, augment
         self.device = torch.device(device)
         self.tokens, self.pad = rows.tokens.to(self.device), None if rows.pad is None else rows.pad.to(self.device)
         self._orders: dict[int, Tensor] = {}
@@ -57,8 +57,8 @@ class Batches:
         first = step * self.batch_size + part * size
         chosen = self._rows(first, first + size)
         tokens, pad = self.tokens[chosen], None if self.pad is None else self.pad[chosen]
-        if self.transpose is not None:
-            tokens = self.transpose(tokens, pad, torch.Generator().manual_seed(seed_of(self.seed, step, part, 1)))
+        if self.augment is not None:
+            tokens = self.augment(tokens, pad, torch.Generator().manual_seed(seed_of(self.seed, step, part, 1)))
         batch = {"tokens": tokens, "step": step, "part": part}
         return batch if pad is None else batch | {"pad": pad}
 
@@ -75,7 +75,7 @@ class Batches:
         return _moved(torch.randperm(len(self.tokens), generator=generator), self.device)
 
 
-def home_of(rows: Sequences, device: torch.device) -> torch.device:
+def storage_device(rows: Sequences, device: torch.device) -> torch.device:
     """Where to keep the objects: on a GPU if they take at most an eighth of its free memory, else on the CPU."""
     if device.type != "cuda":
         return torch.device("cpu")
@@ -83,7 +83,7 @@ def home_of(rows: Sequences, device: torch.device) -> torch.device:
     return device if size <= torch.cuda.mem_get_info(device)[0] // 8 else torch.device("cpu")
 
 
-def transposer(dataset: Dataset, most: int, device: torch.device | str = "cpu") -> Transpose:
+def transposer(dataset: Dataset, most: int, device: torch.device | str = "cpu") -> Augment:
     """Move each melody by -most..most semitones, as far as its pitches allow; rests stay."""
     decode = None if dataset.decode is None else dataset.decode.to(device).long()
     encode = None if decode is None else decode.argsort()

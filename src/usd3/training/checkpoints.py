@@ -5,7 +5,6 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,11 @@ from torch import Tensor, nn
 
 from usd3._internal.files import remove_unfinished, written_whole
 from usd3._internal.processes import is_main
-from usd3.pipeline.pipeline import PipelineConfig, save_pretrained
-from usd3.training.callbacks import Ema, local, shards
+from usd3.training.ema import Ema, local, shards
 
 __all__ = [
     "AtomicCheckpointIO",
     "Checkpoints",
-    "averaged_export",
     "find_checkpoints",
     "newest_whole",
     "require_finite",
@@ -176,19 +173,3 @@ class Checkpoints(pl.Callback):
         if trainer.is_global_zero:
             for old in find_checkpoints(self.folder / "checkpoints")[self.keep :]:
                 old.unlink()
-
-
-def averaged_export(folder: Path, ema: Ema, pipeline: PipelineConfig) -> Export:
-    """Write the averaged model into a folder."""
-
-    def export(trainer: pl.Trainer, module: Any) -> None:
-        weights = ema.state(trainer, module)
-        if trainer.is_global_zero:
-            told = replace(pipeline, steps=trainer.global_step, minutes=module.clock.minutes)
-            save_pretrained(folder, told, _unprefixed(weights))
-
-    return export
-
-
-def _unprefixed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix("model."): value for name, value in weights.items()}

@@ -16,9 +16,9 @@ from usd3._internal.plain import read_json, read_yaml
 from usd3._internal.processes import leads_run
 from usd3.training.checkpoints import find_checkpoints, step_of
 
-__all__ = ["begin", "own_folder", "read_recipe", "require_same_data"]
+__all__ = ["RECIPE", "begin", "own_folder", "read_recipe", "require_same_data"]
 
-_RECIPE, _DATA = "recipe.yaml", "data.json"
+RECIPE, _DATA = "recipe.yaml", "data.json"
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def own_folder(folder: Path, resume: bool) -> Iterator[None]:
             full = full_disk(error)
             if full is None:
                 raise
-            saved, begun = find_checkpoints(folder / "checkpoints"), (folder / _RECIPE).is_file()
+            saved, begun = find_checkpoints(folder / "checkpoints"), (folder / RECIPE).is_file()
             step = step_of(saved[0]) if saved else 0
             then = f"--resume {folder} goes on from step {step}" if begun else "start it anew"
             raise OSError(f"{option} = {folder}: expected room on its disk ({full}); make some, then {then}") from error
@@ -51,7 +51,7 @@ def own_folder(folder: Path, resume: bool) -> Iterator[None]:
 
 def read_recipe(folder: Path) -> dict[str, Any]:
     """What a run was begun with."""
-    file = folder / _RECIPE
+    file = folder / RECIPE
     if not file.is_file():
         raise FileNotFoundError(f"{folder}: expected the folder of a run, with its recipe.yaml")
     found: dict[str, Any] = read_yaml(file)
@@ -60,7 +60,7 @@ def read_recipe(folder: Path) -> dict[str, Any]:
 
 def begin(folder: Path, recipe: Mapping[str, Any], data: Mapping[str, Any]) -> None:
     """Write what a run is begun with: its recipe, with which it can be resumed, and what is known of its data."""
-    write_whole(folder / _RECIPE, yaml.safe_dump(dict(recipe), sort_keys=False))
+    write_whole(folder / RECIPE, yaml.safe_dump(dict(recipe), sort_keys=False))
     write_whole(folder / _DATA, json.dumps(data, indent=2) + "\n")
 
 
@@ -83,5 +83,5 @@ def _clear(folder: Path) -> None:
     with suppress(OSError):
         for name in ("logs", "checkpoints"):
             shutil.rmtree(folder / name, ignore_errors=True)
-        for name in (_RECIPE, _DATA):
+        for name in (RECIPE, _DATA):
             (folder / name).unlink(missing_ok=True)
