@@ -14,16 +14,16 @@ __all__ = ["StopOnSignal", "StopOnTime", "TrainingProgress"]
 
 
 class StopOnTime(pl.Callback):
-    """Keeps the clock of a training, and ends it at the first step after its minutes.
+    """Keeps the clock of a training, and ends the training after the first step at which its minutes are over.
 
-    It comes before the checkpoints, so that the one of the last step knows that the time is over.
+    It stands before the checkpoints, so that the last checkpoint knows that the time is over.
     """
 
     def __init__(self) -> None:
         self._step = 0
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """A run that is resumed may have no time left."""
+        """Stop at once where a resumed run has no time left."""
         self._step = trainer.global_step
         trainer.should_stop = trainer.should_stop or module.clock.over
 
@@ -38,14 +38,15 @@ class StopOnTime(pl.Callback):
 class StopOnSignal(pl.Callback):
     """Ctrl-C and SIGTERM end a run of one process after the current step, so that its checkpoint is whole.
 
-    A second signal does what it always did. Several processes would not agree on the step; there Lightning decides.
+    A second signal does what it does without us. Several processes would not agree on the step, so there Lightning
+    handles signals.
     """
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Listen."""
+        """Handle the signals."""
 
         def stop(number: int, frame: Any) -> None:
             print("stopping after this step; a second time stops at once", file=sys.stderr, flush=True)
@@ -59,11 +60,11 @@ class StopOnSignal(pl.Callback):
             self._before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """No longer listen."""
+        """Restore the handlers of before."""
         self._restore()
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """No longer listen."""
+        """Restore the handlers of before."""
         self._restore()
 
     def _restore(self) -> None:
@@ -73,10 +74,10 @@ class StopOnSignal(pl.Callback):
 
 
 class TrainingProgress(pl.Callback):
-    """Steps done, loss and bits per element, time left."""
+    """A progress bar: steps done, loss and other numbers, time left."""
 
     def __init__(self) -> None:
-        self._shown: Any = None
+        self._bar: Any = None
         self._advance: Advance | None = None
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
@@ -86,15 +87,15 @@ class TrainingProgress(pl.Callback):
             if module.config.minutes is not None:
                 total, start = (round(60 * minutes) for minutes in (module.config.minutes, module.clock.minutes))
                 title = "training (s)"
-            self._shown = progress(title, total, start=start)
-            self._advance = self._shown.__enter__()
+            self._bar = progress(title, total, start=start)
+            self._advance = self._bar.__enter__()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Move the bar."""
         if self._advance is not None:
             if trainer.global_step >= trainer.max_steps:
-                module.log_recent()  # the last line shows the end
-            notes = [f"{k} {v:.3f}" for k, v in _shown(module.latest).items()]
+                module.log_recent()  # so that the last line shows the end
+            notes = [f"{k} {v:.3f}" for k, v in _as_labels(module.latest).items()]
             if module.config.minutes is None:
                 self._advance(trainer.global_step, "  ".join(notes))
             else:
@@ -109,11 +110,11 @@ class TrainingProgress(pl.Callback):
         self._close()
 
     def _close(self) -> None:
-        if self._shown is not None:
-            self._shown.__exit__(None, None, None)
-            self._shown = self._advance = None
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+            self._bar = self._advance = None
 
 
-def _shown(latest: dict[str, float]) -> dict[str, float]:
+def _as_labels(latest: dict[str, float]) -> dict[str, float]:
     names = {"loss": "loss", "bits_per_element": "bits/element", "val_bits_per_element": "held-out"}
     return {names.get(key, key): value for key, value in latest.items()}

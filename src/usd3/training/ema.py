@@ -16,7 +16,7 @@ __all__ = ["Ema", "local", "shards"]
 class Ema(pl.Callback):
     """A moving average of the weights, with decay min(ema, (1 + n) / (10 + n)) after n steps.
 
-    It stands in for the weights in validation and in what is exported. Lightning's own averaging copies the whole
+    Validation and export use it instead of the weights. Lightning's own averaging copies the whole
     module and does not know sharded models; this one keeps one tensor for each local shard.
     """
 
@@ -26,13 +26,13 @@ class Ema(pl.Callback):
         self._handed_over = False
 
     def rate(self, step: int) -> float:
-        """How far the averages move towards the weights in the step with this number, the first being 1."""
+        """How far the averages move towards the weights in a step; the first step has number 1."""
         return 1 - min(self.decay, (1 + step) / (10 + step))
 
     def hand_over(self, module: nn.Module) -> Callable[[float | Tensor], None]:
-        """A function that moves the averages at a rate; from now on the caller does that, after each step.
+        """A function that moves the averages at a given rate. From now on the caller calls it after each step.
 
-        A rate on the device is read there, so that a CUDA graph can hold the function.
+        A rate that is a tensor is read on its device, so that a CUDA graph can contain the function.
         """
         weights, self._handed_over = shards(module), True
 
@@ -54,7 +54,7 @@ class Ema(pl.Callback):
         self.averages = [a.to(w.device) for a, w in zip(self.averages, weights)] or _copies(weights)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """The steps that are behind us moved the averages already."""
+        """Do not count the steps of before: they moved the averages already."""
         self._step, self._handed_over = trainer.global_step, False
 
     def on_train_batch_end(
@@ -68,7 +68,7 @@ class Ema(pl.Callback):
 
     @contextmanager
     def averaged(self, module: pl.LightningModule) -> Iterator[None]:
-        """Inside, the module has the averages for weights."""
+        """Inside, the weights of the module are the averages."""
         self._swap(module)
         try:
             yield
@@ -86,7 +86,7 @@ class Ema(pl.Callback):
         self._swap(module)
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Go on with the weights."""
+        """Put the weights back."""
         self._swap(module)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ class Ema(pl.Callback):
         checkpoint["ema"] = self.state(trainer, module)
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Take the averages from a checkpoint; the weights are already in place, and stay."""
+        """Load the averages of a checkpoint; the weights are loaded already, and stay."""
         weights = shards(module)
         kept = _copies(weights)
         set_model_state_dict(module, checkpoint["ema"], options=StateDictOptions(full_state_dict=True))
@@ -102,7 +102,7 @@ class Ema(pl.Callback):
         torch._foreach_copy_(weights, kept)
 
     def state(self, trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
-        """The averages by name, whole, on the CPU; on the first process alone where they are sharded."""
+        """The averages as a state dict on the CPU; where they are sharded, only the first process has them."""
         with self.averaged(module):
             state = trainer.strategy.lightning_module_state_dict()
             return {name: value.detach().cpu().clone() for name, value in state.items()}

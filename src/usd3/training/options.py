@@ -44,7 +44,7 @@ def learning_rate(
 
 
 class LoopConfig(Protocol):
-    """What the training of every network can be told."""
+    """The settings that the training of every network has."""
 
     steps: int
     minutes: float | None

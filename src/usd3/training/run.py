@@ -127,7 +127,7 @@ class DiffusionRun(TrainingRun):
         """The network and its method, in training mode."""
         recipe = self._recipe
         if resumed is not None:
-            _config_for(recipe, self.dataset).require_weights(resumed)  # before a network of any size is made
+            _config_for(recipe, self.dataset).require_weights(resumed)  # before a network, which may be huge, is built
         pipeline = pipeline_for(recipe, self.dataset)
         pipeline.diffusion.validate = False  # the data are checked, and a loss that is not finite is noticed
         pipeline.diffusion.impl = recipe.training.impl

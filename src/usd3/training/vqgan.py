@@ -35,7 +35,7 @@ class VQGANConfig(FitConfig):
         blocks: residual blocks of a stage.
         codebook: "ema" (codes are moving averages) or "gradient" (codes are weights with a loss of their own).
         commitment: weight of the loss that pulls the encoder towards the codes.
-        restart_after: steps without use after which a code starts anew at a random output of the encoder; null: never.
+        restart_after: steps without use after which a code restarts at a random output of the encoder; null: never.
         perceptual: what images look like: a folder that `usd3 classifier` made, or a file with the weights of
             torchvision's VGG16; null: no perceptual loss.
         lpips: a file with LPIPS' linear weights for that VGG16, unless the same file has them; null: none.
@@ -87,8 +87,8 @@ class VQGANConfig(FitConfig):
 class VQGANTraining(ImageTraining):
     """L1, the codebook's losses, a perceptual distance, and after a while a GAN with a hinge loss.
 
-    Before the GAN begins its discriminator costs nothing. From then on each step is two: one of the VQGAN, and one of
-    the discriminator on the images and reconstructions that this had. The weight of the GAN's loss rises from 0.
+    Before the GAN begins, its discriminator costs nothing. From then on each step is two: one of the VQGAN, and one of
+    the discriminator on the same images and their reconstructions. The weight of the GAN's loss rises from 0.
     """
 
     names = ("loss", "l1", "codebook", "perceptual", "gan", "perplexity", "discriminator", "logit_gap")
@@ -142,7 +142,7 @@ class VQGANTraining(ImageTraining):
         return first
 
     def optimisers(self) -> list[torch.optim.Optimizer]:
-        """That of the VQGAN and that of the discriminator."""
+        """The optimisers of the VQGAN and of the discriminator."""
         return [*super().optimisers(), self._discriminator_optimiser]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
