@@ -2,29 +2,15 @@
 
 import gc
 import weakref
-from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
-import yaml
-from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 
 from support.fake_cuda import FakeCuda
-from support.runs import tiny_recipe, weights_of
 from usd3._internal.random import seed_draws
-from usd3.core.options import DiffusionConfig
-from usd3.methods import USD3
-from usd3.nets import Hollow
-from usd3.nets.options import ModelConfig
 from usd3.training import step as step_module
-from usd3.training.checkpoints import find_checkpoints
-from usd3.training.clock import Clock
-from usd3.training.diffusion import DiffusionTraining
 from usd3.training.ema import Ema
-from usd3.training.options import TrainingConfig
-from usd3.training.run import fit
 from usd3.training.step import WholeStep
 
 CPU = torch.device("cpu")
@@ -199,118 +185,3 @@ def test_an_optimiser_on_a_gpu_must_be_fused(graphs):
     model = network()
     with pytest.raises(ValueError, match="optimizer = AdamW: expected a fused one"):
         WholeStep(lambda b: None, model.parameters(), torch.optim.AdamW(model.parameters()))
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.1, 0.99])
-def test_a_rate_on_the_device_moves_the_averages_as_a_number_does(decay):
-    found = []
-    for as_tensor in (False, True):
-        model, ema = network(), Ema(decay)
-        ema.on_fit_start(None, model)
-        move = ema.hand_over(model)
-        for step in range(1, 20):
-            with torch.no_grad():
-                for p in model.parameters():
-                    p.add_(step / 7)
-            move(torch.tensor(ema.rate(step)) if as_tensor else ema.rate(step))
-        found.append(ema.averages)
-    torch.testing.assert_close(*found)
-    if decay == 0:
-        assert all(torch.equal(a, p) for a, p in zip(ema.averages, model.parameters()))
-
-
-@pytest.mark.parametrize("change", [{}, {"precision": "bf16"}, {"clip": None, "ema": 0.0, "optimizer": "adam"}])
-def test_lightning_doing_the_step_itself_gives_the_same_run(tmp_path, change, monkeypatch):
-    recipe = tiny_recipe(tmp_path, **change)
-    monkeypatch.setattr(Clock, "now", staticmethod(lambda: 0.0))  # the log has the minutes
-    ours = fit(recipe, tmp_path / "ours", progress=False)
-    monkeypatch.setattr(DiffusionTraining, "_take_over_step", lambda self, optimizer: None)
-    theirs = fit(recipe, tmp_path / "theirs", progress=False)
-    assert torch.equal(weights_of(ours), weights_of(theirs))
-    logs = [(tmp_path / name / "logs/version_0/metrics.csv").read_text() for name in ("ours", "theirs")]
-    assert logs[0] == logs[1]
-    states = [torch.load(find_checkpoints(tmp_path / name / "checkpoints")[0]) for name in ("ours", "theirs")]
-    assert states[0]["global_step"] == states[1]["global_step"] == 8
-    assert states[0]["lr_schedulers"][0]["_last_lr"] == states[1]["lr_schedulers"][0]["_last_lr"]
-
-
-def test_a_run_may_change_how_its_steps_are_made_when_it_is_resumed(tmp_path):
-    recipe = tiny_recipe(tmp_path, cuda_graph="never")
-    whole = fit(recipe, tmp_path / "run", progress=False)
-    newest, older = find_checkpoints(tmp_path / "run" / "checkpoints")
-    newest.unlink()
-    state = torch.load(older)
-    for group in state["optimizer_states"][0]["param_groups"]:  # as a GPU writes them
-        group |= {"fused": True, "capturable": True}
-    torch.save(state, older)
-    changed = replace(recipe, training=replace(recipe.training, cuda_graph="auto"))
-    resumed = fit(changed, tmp_path / "run", resume=True, progress=False)
-    assert torch.equal(weights_of(whole), weights_of(resumed))
-    assert yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())["training"]["cuda_graph"] == "auto"
-    for group in torch.load(newest)["optimizer_states"][0]["param_groups"]:
-        assert (group["fused"], group["capturable"]) == (None, False)
-        assert isinstance(group["lr"], float)
-
-
-@pytest.mark.parametrize(
-    ("change", "setting"),
-    [
-        ({"accumulate": 2}, "training.accumulate 2"),
-        ({"strategy": "ddp"}, "training.strategy ddp"),
-        ({"devices": 2}, "training.devices 2"),
-        ({"nodes": 2}, "training.nodes 2"),
-        ({"accelerator": "cpu"}, "training.accelerator cpu"),
-        ({"compile": True, "compile_mode": "reduce-overhead"}, "training.compile_mode reduce-overhead"),
-    ],
-)
-def test_settings_that_allow_no_graph_are_refused_with_always(change, setting):
-    with pytest.raises(ValueError, match=rf"training\.cuda_graph = always: expected auto or never with {setting}"):
-        TrainingConfig(cuda_graph="always", **change)
-    for mode in ("auto", "never"):
-        assert TrainingConfig(cuda_graph=mode, **change).graph_hindrances == [setting]
-
-
-def test_an_unknown_choice_is_refused():
-    with pytest.raises(ValueError, match=r"training\.cuda_graph = yes: expected one of auto, always, never"):
-        TrainingConfig(cuda_graph="yes")
-
-
-@pytest.mark.parametrize(
-    ("net", "change", "mode"),
-    [
-        ("transformer", {}, "auto"),
-        ("film", {"compile": True, "precision": "bf16"}, "auto"),
-        ("transformer", {"cuda_graph": "never"}, "never"),
-        ("transformer", {"accumulate": 2}, "never"),
-        ("transformer", {"compile": True, "compile_mode": "max-autotune"}, "never"),
-        ("torch.nn.Embedding", {}, "never"),
-        ("torch.nn.Embedding", {"cuda_graph": "always"}, "always"),
-    ],
-)
-@pytest.mark.parametrize("hollow", [False, True])
-def test_which_runs_get_a_graph_on_one_gpu(net, change, mode, hollow, monkeypatch):
-    monkeypatch.setattr("usd3.training.module.compiled", lambda function, mode: function)
-    diffusion = DiffusionConfig().build(5)
-    model = (
-        nn.Embedding(5, 5) if "." in net else ModelConfig(net, dim=16, depth=1, heads=2, hollow=False).build(diffusion)
-    )
-    module = DiffusionTraining(Hollow(model, diffusion) if hollow else model, USD3(diffusion), TrainingConfig(**change))
-    trainer = SimpleNamespace(strategy=SingleDeviceStrategy("cpu"), world_size=1)
-    monkeypatch.setattr(DiffusionTraining, "trainer", trainer)
-    monkeypatch.setattr(DiffusionTraining, "device", torch.device("cuda"))
-    assert module.graph_mode() == mode
-    trainer.strategy = None
-    if mode == "always":
-        with pytest.raises(ValueError, match=r"training\.cuda_graph = always: expected one process on a GPU"):
-            module.graph_mode()
-    else:
-        assert module.graph_mode() == "never"
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_graph_needs_a_gpu(tmp_path):
-    recipe = tiny_recipe(tmp_path, accelerator="auto", cuda_graph="always")
-    with pytest.raises(
-        ValueError, match=r"training\.cuda_graph = always: expected one process on a GPU, found 1 on cpu"
-    ):
-        fit(recipe, tmp_path / "run", progress=False)

@@ -28,7 +28,7 @@ __all__ = ["TrainingRun"]
 class TrainingRun(ABC):
     """Trains one network in a folder of its own. A subclass says on what data, which network, and what is exported.
 
-    `fit` calls the methods of a subclass in the order in which they stand here.
+    The methods stand in the order in which `fit` needs them.
     """
 
     prefix: ClassVar[str] = ""  # of the options on the command line, as in --training.steps

@@ -109,8 +109,9 @@ class TrainingModule(pl.LightningModule):
         for optimizer, new in zip(self.optimisers(), self.new_optimisers()):
             for group, settings in zip(optimizer.param_groups, new.param_groups):
                 group |= {name: value for name, value in settings.items() if name != "params"}
-            for weight, state in optimizer.state.items():  # a fused optimiser counts its steps on the device
-                state["step"] = state["step"].to(weight.device if self.fused else "cpu")
+            for weight, state in optimizer.state.items():
+                if "step" in state:  # a fused optimiser counts its steps on the device
+                    state["step"] = state["step"].to(weight.device if self.fused else "cpu")
 
     def on_train_end(self) -> None:
         """Free the memory of the CUDA graphs."""
