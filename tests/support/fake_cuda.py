@@ -83,7 +83,6 @@ class FakeCuda:
             "set_sync_debug_mode": set_sync_debug_mode,
         }.items():
             monkeypatch.setattr(torch.cuda, name, value)
-        monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
         ended = lambda index, pool: self.ended_pools.append(pool)
         monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", ended, raising=False)
         monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda index, pool: None, raising=False)

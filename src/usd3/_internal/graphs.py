@@ -97,8 +97,9 @@ class GraphedFunction(Generic[Output]):
         with torch.cuda.stream(side), rule:
             output = self.fn(*inputs)
         current.wait_stream(side)
-        for tensor in _tensors(output):
-            tensor.record_stream(current)
+        for tensor in _tensors(output):  # made on one stream and read on another: its memory is not reused too early
+            if tensor.is_cuda:
+                tensor.record_stream(current)
         return output
 
     def _capture(self, inputs: tuple[Tensor, ...]) -> bool:
@@ -109,7 +110,7 @@ class GraphedFunction(Generic[Output]):
             with as_captured():
                 self._inputs = [value.clone() for value in inputs]
             torch.cuda.synchronize(device)
-            if self.trained:  # once in a run; for the draws of a sampler it would take too long
+            if self.trained:  # frees dead cycles with GPU memory; too slow for every call of a sampler
                 gc.collect()
             torch.cuda.empty_cache()
             rule = nullcontext() if self.trained else waiting_is_an_error()
