@@ -31,7 +31,7 @@ from usd3.bench.clock import BlockClock, LoopClock, settled_now
 from usd3.core.options import DiffusionConfig
 from usd3.kinds.options import DataConfig
 from usd3.nets.options import ModelConfig
-from usd3.training.callbacks import Ema
+from usd3.training.ema import Ema
 from usd3.training.options import Recipe, TrainingConfig
 from usd3.training.run import fit
 from usd3.training.step import WholeStep

@@ -12,7 +12,7 @@ from usd3.methods import METHODS, USD3, Method
 from usd3.methods.options import MethodConfig
 from usd3.nets.options import ModelConfig
 from usd3.pipeline.pipeline import Pipeline, PipelineConfig
-from usd3.training.module import Training
+from usd3.training.diffusion import DiffusionTraining
 from usd3.training.options import TrainingConfig
 
 
@@ -138,7 +138,7 @@ class Even(torch.nn.Module):
 def test_the_log_counts_the_elements_that_have_a_loss(condition):
     d = usd3.Diffusion(usd3.Uniform(K), usd3.LogLinear(), validate=False)
     method = METHODS["sedd"](d, condition=condition)
-    module = Training(Even(), method, TrainingConfig(given="prefix", prefix=9))
+    module = DiffusionTraining(Even(), method, TrainingConfig(given="prefix", prefix=9))
     torch.manual_seed(0)
     loss, shown = module._eager_loss(torch.randint(K, (500, 12)), None)
     torch.testing.assert_close(shown[0], loss / (3 if condition == "clamp" else 12), check_dtype=False)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import yaml
 
-from usd3._internal.graphs import Replayed, _waiting_is_an_error
+from usd3._internal.graphs import GraphedFunction, waiting_is_an_error
 from usd3.core.options import DiffusionConfig
 from usd3.methods import METHODS
 from usd3.methods.options import MethodConfig
@@ -61,7 +61,7 @@ def test_the_loss_does_not_wait_and_is_that_of_the_cpu(name):
     torch.testing.assert_close(found.loss.cpu(), on_cpu.loss, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found.vlb.cpu().double(), on_cpu.vlb.double(), rtol=1e-4, atol=1e-4)
     net.cuda()
-    with _waiting_is_an_error():
+    with waiting_is_an_error():
         method.loss(net, x_0, given=given).loss.backward()
 
 
@@ -99,12 +99,12 @@ def test_a_replayed_sampler_draws_the_same(name, monkeypatch):
     x_0, given = batch(name)
     made = []
 
-    class Recorded(Replayed):
+    class Recorded(GraphedFunction):
         def __init__(self, fn):
             super().__init__(fn)
             made.append(self)
 
-    monkeypatch.setattr("usd3.core.samplers.run.Replayed", Recorded)
+    monkeypatch.setattr("usd3.core.samplers.run.GraphedFunction", Recorded)
     for sampler in method.samplers:
         if sampler == "gillespie":
             continue

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from usd3._internal.graphs import SETTLED
 from usd3.evaluation.comparison import METRICS, Row
 from usd3.metrics.summary import Summary
-from usd3.training.step import SETTLED
 
 __all__ = ["evaluation_results", "method_rows"]
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from support.runs import tiny_recipe, weights_of
+from usd3._internal.graphs import SETTLED
 from usd3.training.checkpoints import find_checkpoints
 from usd3.training.clock import Clock
 from usd3.training.options import TrainingConfig
 from usd3.training.run import fit
-from usd3.training.step import SETTLED
 
 
 @pytest.fixture

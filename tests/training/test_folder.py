@@ -23,7 +23,7 @@ from usd3._internal.locks import locked
 from usd3.cli.main import main
 from usd3.kinds.fingerprints import fingerprint
 from usd3.pipeline.pipeline import Pipeline
-from usd3.training import module as train
+from usd3.training import diffusion as train
 from usd3.training.checkpoints import find_checkpoints
 from usd3.training.run import fit
 
@@ -224,7 +224,7 @@ def _ruin_optimiser(module):
 @pytest.mark.parametrize("ruin", [_ruin_weight, _ruin_average, _ruin_optimiser])
 def test_a_step_that_ruins_the_weights_is_not_saved_though_its_loss_is_finite(tmp_path, monkeypatch, ruin):
     """At the last step no further loss would tell."""
-    run, original = tmp_path / "run", train.Training.training_step
+    run, original = tmp_path / "run", train.DiffusionTraining.training_step
 
     def ruined(self, batch, batch_idx):
         loss = original(self, batch, batch_idx)
@@ -232,7 +232,7 @@ def test_a_step_that_ruins_the_weights_is_not_saved_though_its_loss_is_finite(tm
             ruin(self)
         return loss
 
-    monkeypatch.setattr(train.Training, "training_step", ruined)
+    monkeypatch.setattr(train.DiffusionTraining, "training_step", ruined)
     with pytest.raises(ArithmeticError, match=r"no longer finite at step 8, which is not saved: try a smaller tr"):
         fit(tiny_recipe(tmp_path, validate_every=0), run, progress=False)
     assert [path.name for path in find_checkpoints(run / "checkpoints")] == ["step-00000004.ckpt"]
@@ -242,14 +242,14 @@ def test_a_step_that_ruins_the_weights_is_not_saved_though_its_loss_is_finite(tm
 
 def test_an_infinite_gradient_without_clipping_is_not_saved(tmp_path, monkeypatch):
     """The loss is a number; its gradient is not."""
-    original = train.Training._eager_loss
+    original = train.DiffusionTraining._eager_loss
 
     def steep(self, x_0, pad):
         loss, shown = original(self, x_0, pad)
         weight = next(self.model.parameters()).view(-1)[0]
         return loss + (weight - weight.detach()).abs().sqrt(), shown  # its slope at 0 is infinite times 0
 
-    monkeypatch.setattr(train.Training, "_eager_loss", steep)
+    monkeypatch.setattr(train.DiffusionTraining, "_eager_loss", steep)
     with pytest.raises(ArithmeticError, match=r"no longer finite at step 1, .* training\.clip 1"):
         fit(tiny_recipe(tmp_path, steps=1, clip=None, validate_every=0), tmp_path / "run", progress=False)
     assert not list((tmp_path / "run").rglob("*.ckpt"))

@@ -152,7 +152,7 @@ def test_minutes_end_a_run_and_a_stopped_one_is_no_result(images, tmp_path, monk
 
 def test_the_learning_rate_rises_and_falls_and_the_gan_comes_in_slowly(images, tmp_path, monkeypatch):
     weights = []
-    original = VQGANTraining.train_on
+    original = VQGANTraining.train_on_images
 
     def noting(self, *arguments):
         shown = original(self, *arguments)
@@ -160,7 +160,7 @@ def test_the_learning_rate_rises_and_falls_and_the_gan_comes_in_slowly(images, t
         assert self.optimisers()[0].param_groups[0]["lr"] == self.optimisers()[1].param_groups[0]["lr"]
         return shown
 
-    monkeypatch.setattr(VQGANTraining, "train_on", noting)
+    monkeypatch.setattr(VQGANTraining, "train_on_images", noting)
     monkeypatch.setattr(vqgan_training, "_RAMP", 0.2)
     config = vqgan_config(steps=10, log_every=1, lr=1e-3, gan_start=0.5, gan_weight=0.1, precision="bf16")
     train_vqgan(config, tmp_path / "run", images, progress=False)
@@ -179,12 +179,12 @@ def test_a_step_waits_for_nothing(codebook, images, tmp_path):
     """Tensors without values: whoever asks for one raises. So a step can be a CUDA graph."""
     save_network(tmp_path, Classifier(2, 4, 1))
     made = VQGANTraining(vqgan_config(codebook=codebook, perceptual=str(tmp_path)), images)
-    made._gan_weight, made._judge = torch.ones(()), object()
+    made._gan_weight, made._discriminator_step = torch.ones(()), object()
     with FakeTensorMode(allow_non_fake_inputs=True):
         made._pair = torch.zeros(8, 3, 8, 8)
         loss, shown = made._generator_loss({"images": torch.zeros(4, 3, 8, 8, dtype=torch.uint8)})
         loss.backward()
-        judged, gap = made._judging_loss({"pair": made._pair})
+        judged, gap = made._discriminator_loss({"pair": made._pair})
         judged.backward()
         assert len(shown) + len(gap) == len(made.names)
 
@@ -208,10 +208,10 @@ def test_the_loss_of_the_vqgan_is_the_sum_of_its_weighted_parts(images, tmp_path
     config = vqgan_config(**still, perceptual=str(tmp_path), perceptual_weight=0.3, gan_weight=0.7, gan_start=0.0)
     made = VQGANTraining(config, images)
     made.model.codebook.idle.zero_()
-    made._gan_weight, made._weighed = torch.zeros(()), 0.0
-    made._pair, made._judge = torch.zeros(8, 3, 8, 8), lambda _: (None, torch.zeros(2))
-    made._generate = lambda batch: made._generator_loss(batch)
-    shown = made.train_on(images.train[:4], None, 1.0)
+    made._gan_weight, made._last_gan_weight = torch.zeros(()), 0.0
+    made._pair, made._discriminator_step = torch.zeros(8, 3, 8, 8), lambda _: (None, torch.zeros(2))
+    made._step = lambda batch: made._generator_loss(batch)
+    shown = made.train_on_images(images.train[:4], None, 1.0)
     real = images.train[:4].float() / 127.5 - 1
     fake, codebook, perplexity = made.model(real)
     l1, looks = (fake - real).abs().mean(), load_perceptual(str(tmp_path))(fake, real)
@@ -230,16 +230,16 @@ def test_the_loss_of_the_vqgan_is_the_sum_of_its_weighted_parts(images, tmp_path
 
 def test_the_discriminator_learns_nothing_from_the_step_of_the_vqgan(images):
     made = VQGANTraining(vqgan_config(), images)
-    made._gan_weight, made._judge = torch.ones(()), object()
+    made._gan_weight, made._discriminator_step = torch.ones(()), object()
     made._pair = torch.zeros(8, 3, 8, 8)
     made._generator_loss({"images": images.train[:4]})[0].backward()
     assert all(p.grad is None for p in made.discriminator.parameters())
     assert all(p.grad is not None for p in made.model.parameters())
-    made._judging_loss({"pair": made._pair})[0].backward()
+    made._discriminator_loss({"pair": made._pair})[0].backward()
     assert all(p.grad is not None for p in made.discriminator.parameters())
     real, fake = made.discriminator(made._pair).chunk(2)
     by_hand = 0.5 * ((1 - real).clamp(min=0).mean() + (1 + fake).clamp(min=0).mean())
-    assert torch.allclose(made._judging_loss({"pair": made._pair})[0], by_hand)
+    assert torch.allclose(made._discriminator_loss({"pair": made._pair})[0], by_hand)
 
 
 def test_a_report_looks_at_images_from_everywhere(images, monkeypatch):

@@ -81,3 +81,51 @@ def test_numbers_of_numpy_and_paths_are_welcome(tmp_path):
     config = DataConfig(source="array", path=tmp_path, length=np.int64(8), test_fraction=np.float32(0.5))
     assert config.path == str(tmp_path)
     assert TrainingConfig(lr=1, betas=[0.9, 0.95]).lr == 1
+
+
+def test_learning_rates():
+    def rates(*steps, **config):
+        made = TrainingConfig(**{"steps": 100, "warmup": 10} | config)
+        return [made.learning_rate(step) for step in steps]
+
+    assert rates(0, 4, 9, 10, decay="constant") == pytest.approx([0.1, 0.5, 1, 1])
+    assert rates(10, 55, 100, 120, decay="cosine") == pytest.approx([1, 0.5, 0, 0])
+    assert rates(10, 55, 100, decay="linear") == pytest.approx([1, 0.5, 0])
+    assert rates(19, 20, 45, decay="halve", halve_every=20) == pytest.approx([1, 0.5, 0.25])
+    assert rates(0, decay="constant", warmup=0) == [1]
+    assert rates(9, 24, decay="constant", warmup=50) == pytest.approx([0.4, 1])  # at most a quarter of the steps
+    assert rates(9, 24, decay="halve", warmup=50) == pytest.approx([0.2, 0.5])  # counted in steps, like the halving
+
+
+def test_learning_rates_follow_the_clock_where_it_is_ahead_of_the_steps():
+    config = TrainingConfig(steps=1000, warmup=100, decay="linear")
+    assert config.learning_rate(9, 0.5) == pytest.approx(0.5)  # the rise takes a quarter of the time at most
+    assert config.learning_rate(9, 0.05) == pytest.approx(0.2 * 0.95)
+    assert config.learning_rate(39, 0.05) == pytest.approx(0.4 * 0.95)
+    assert config.learning_rate(550, 0.1) == config.learning_rate(550)
+    assert [config.learning_rate(300, spent) for spent in (1.0, 1.2)] == [0, 0]
+    halving = TrainingConfig(steps=1000, warmup=100, decay="halve")
+    assert halving.learning_rate(9, 0.5) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "setting"),
+    [
+        ({"accumulate": 2}, "training.accumulate 2"),
+        ({"strategy": "ddp"}, "training.strategy ddp"),
+        ({"devices": 2}, "training.devices 2"),
+        ({"nodes": 2}, "training.nodes 2"),
+        ({"accelerator": "cpu"}, "training.accelerator cpu"),
+        ({"compile": True, "compile_mode": "reduce-overhead"}, "training.compile_mode reduce-overhead"),
+    ],
+)
+def test_settings_that_allow_no_graph_are_refused_with_always(change, setting):
+    with pytest.raises(ValueError, match=rf"training\.cuda_graph = always: expected auto or never with {setting}"):
+        TrainingConfig(cuda_graph="always", **change)
+    for mode in ("auto", "never"):
+        assert TrainingConfig(cuda_graph=mode, **change).graph_hindrances == [setting]
+
+
+def test_an_unknown_choice_is_refused():
+    with pytest.raises(ValueError, match=r"training\.cuda_graph = yes: expected one of auto, always, never"):
+        TrainingConfig(cuda_graph="yes")

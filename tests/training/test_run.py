@@ -16,11 +16,14 @@ import pytest
 import torch
 import yaml
 
+from support.processes import ended, forked, in_two_processes
 from support.runs import tiny_recipe, weights_of
 from usd3._internal.files import new_folder
+from usd3.cli.main import main
 from usd3.nets.options import ModelConfig
 from usd3.pipeline.pipeline import Pipeline
-from usd3.training.checkpoints import find_checkpoints, require_whole
+from usd3.training.checkpoints import find_checkpoints, require_whole, step_of
+from usd3.training.diffusion import DiffusionTraining
 from usd3.training.logs import column, read_log, run_logs
 from usd3.training.run import fit
 
@@ -66,9 +69,7 @@ def test_a_resumed_run_reaches_the_same_weights(tmp_path, stop, accumulate, monk
     class Stopped(Exception):
         pass
 
-    from usd3.training import module as train
-
-    original = train.Training.training_step
+    original = DiffusionTraining.training_step
 
     def failing(self, batch, batch_idx):
         if batch["step"] == stop and not (tmp_path / "stopped").exists():
@@ -76,7 +77,7 @@ def test_a_resumed_run_reaches_the_same_weights(tmp_path, stop, accumulate, monk
             raise Stopped
         return original(self, batch, batch_idx)
 
-    monkeypatch.setattr(train.Training, "training_step", failing)
+    monkeypatch.setattr(DiffusionTraining, "training_step", failing)
     with pytest.raises(Stopped):
         fit(recipe, tmp_path / "parts", progress=False)
     resumed = fit(recipe, tmp_path / "parts", resume=True, progress=False)
@@ -110,25 +111,30 @@ def test_a_finished_run_can_be_prolonged(tmp_path):
     assert torch.equal(weights_of(resumed), weights_of(fit(longer, tmp_path / "whole", progress=False)))
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.3, 0.8])
-def test_a_killed_run_goes_on(tmp_path, seconds):
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The recipe and the weights of a run that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    recipe = tiny_recipe(folder, steps=24, checkpoint_every=100, log_every=1, validate_every=0)
+    return recipe, weights_of(fit(recipe, folder / "run", progress=False))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3])
+def test_a_killed_run_goes_on(uninterrupted, tmp_path, seconds):
     """kill -9, with a checkpoint written at every step."""
-    recipe = tiny_recipe(tmp_path, steps=30, checkpoint_every=1, validate_every=0)
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(asdict(recipe)))
-    run = tmp_path / "run"
-    command = [sys.executable, "-m", "usd3", "train", str(tmp_path / "recipe.yaml"), "--run", str(run)]
-    process = subprocess.Popen([*command, "--progress", "false"], env=_environment())
+    recipe, weights = uninterrupted
+    recipe, run = replace(recipe, training=replace(recipe.training, checkpoint_every=1)), tmp_path / "run"
+    child = forked(lambda: fit(recipe, run, progress=False))
     while not find_checkpoints(run / "checkpoints"):
-        assert process.poll() is None
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
         time.sleep(0.01)
     time.sleep(seconds)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    os.kill(child, signal.SIGKILL)
+    assert ended(child) in (0, -signal.SIGKILL)
     for path in find_checkpoints(run / "checkpoints"):
         require_whole(path)
     resumed = fit(recipe, run, resume=True, progress=False)
-    whole = fit(recipe, tmp_path / "whole", progress=False)
-    assert torch.equal(weights_of(resumed), weights_of(whole))
+    assert torch.equal(weights_of(resumed), weights)
     assert not list(run.rglob("*.part*"))
 
 
@@ -169,24 +175,31 @@ def test_a_run_that_is_told_to_stop_does_not_validate_first(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_is_told_to_stop_saves_its_step(tmp_path, number):
-    recipe = tiny_recipe(tmp_path, steps=300, checkpoint_every=1000, log_every=1, validate_every=0)
+def test_a_run_that_is_told_to_stop_saves_its_step(uninterrupted, tmp_path, monkeypatch, number):
+    recipe, weights = uninterrupted
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(asdict(recipe)))
-    run = tmp_path / "run"
-    command = [sys.executable, "-m", "usd3", "train", str(tmp_path / "recipe.yaml"), "--run", str(run)]
-    process = subprocess.Popen([*command, "--progress", "false"], env=_environment(), stderr=subprocess.PIPE, text=True)
-    log = run / "logs/version_0/metrics.csv"
-    while not log.exists():
-        assert process.poll() is None
+    run, original = tmp_path / "run", DiffusionTraining.training_step
+
+    def slow(self, batch, batch_idx):
+        time.sleep(0.05)
+        return original(self, batch, batch_idx)
+
+    monkeypatch.setattr(DiffusionTraining, "training_step", slow)
+    words = ["train", str(tmp_path / "recipe.yaml"), "--run", str(run), "--progress", "false"]
+    child = forked(lambda: main(words), errors=tmp_path / "errors.txt")
+    while not (run / "logs/version_0/metrics.csv").exists():
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
         time.sleep(0.01)
-    process.send_signal(number)
-    _, errors = process.communicate()
-    assert process.returncode == 130
+    os.kill(child, number)
+    assert ended(child) == 130
+    errors = (tmp_path / "errors.txt").read_text()
     assert f"`usd3 train --resume {run}` goes on" in errors
     (saved,) = find_checkpoints(run / "checkpoints")
-    assert f"stopped at step {int(saved.stem.split('-')[1])}" in errors
+    assert 0 < step_of(saved) < recipe.training.steps
+    assert f"stopped at step {step_of(saved)}" in errors
+    monkeypatch.undo()
     resumed = fit(recipe, run, resume=True, progress=False)
-    assert torch.equal(weights_of(resumed), weights_of(fit(recipe, tmp_path / "whole", progress=False)))
+    assert torch.equal(weights_of(resumed), weights)
 
 
 def test_a_resumed_run_takes_new_settings_of_training_and_no_other_model(tmp_path):
@@ -254,16 +267,14 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
 
 
 def test_a_nan_loss_ends_the_run_and_is_never_saved(tmp_path, monkeypatch):
-    from usd3.training import module as train
-
-    original = train.Training._eager_loss
+    original = DiffusionTraining._eager_loss
 
     def poisoned(self, x_0, pad):
         loss, shown = original(self, x_0, pad)
         bad = float("nan") if self.global_step == 6 else 0.0
         return loss + bad, shown + bad
 
-    monkeypatch.setattr(train.Training, "_eager_loss", poisoned)
+    monkeypatch.setattr(DiffusionTraining, "_eager_loss", poisoned)
     with pytest.raises(ArithmeticError, match=r"the loss is nan at step 8: try a smaller training\.lr"):
         fit(tiny_recipe(tmp_path, log_every=8), tmp_path / "run", progress=False)
     assert [p.name for p in find_checkpoints(tmp_path / "run" / "checkpoints")] == ["step-00000004.ckpt"]
@@ -283,10 +294,15 @@ def test_a_run_never_overwrites_another(tmp_path):
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_processes_do_what_one_does_in_two_parts(tmp_path, strategy):
     one = fit(tiny_recipe(tmp_path, accumulate=2), tmp_path / "one", progress=False)
-    recipe = tiny_recipe(tmp_path, devices=2, strategy=strategy)
-    (tmp_path / "two.yaml").write_text(yaml.safe_dump(asdict(recipe)))
-    _usd3("train", tmp_path / "two.yaml", "--run", tmp_path / "two", "--progress", "false")
-    two = weights_of(Pipeline.from_pretrained(tmp_path / "two"))
+    recipe, run = tiny_recipe(tmp_path, devices=2, strategy=strategy), tmp_path / "two"
+    if strategy == "ddp":  # the command starts the other process
+        (tmp_path / "two.yaml").write_text(yaml.safe_dump(asdict(recipe)))
+        command = [sys.executable, "-m", "usd3", "train", str(tmp_path / "two.yaml"), "--run", str(run)]
+        done = subprocess.run([*command, "--progress", "false"], env=_environment(), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    else:
+        in_two_processes(lambda: fit(recipe, run, progress=False))
+    two = weights_of(Pipeline.from_pretrained(run))
     torch.testing.assert_close(two, weights_of(one), atol=1e-6, rtol=1e-5)
     logs = [(tmp_path / name / "logs/version_0/metrics.csv").read_text() for name in ("one", "two")]
     validated = [
@@ -294,19 +310,12 @@ def test_two_processes_do_what_one_does_in_two_parts(tmp_path, strategy):
         for t in logs
     ]
     assert len(validated[0]) == 2
-    assert not (tmp_path / "two" / ".run.lock").exists()
+    assert not (run / ".run.lock").exists()
     assert validated[1] == pytest.approx(validated[0], rel=0.5)  # the draws of validation are others
-    find_checkpoints(tmp_path / "two" / "checkpoints")[0].unlink()
-    _usd3("train", "--resume", tmp_path / "two", "--progress", "false")
-    resumed = weights_of(Pipeline.from_pretrained(tmp_path / "two"))
+    find_checkpoints(run / "checkpoints")[0].unlink()
+    in_two_processes(lambda: fit(recipe, run, resume=True, progress=False))
+    resumed = weights_of(Pipeline.from_pretrained(run))
     torch.testing.assert_close(resumed, two, atol=1e-7, rtol=1e-6)
-
-
-def _usd3(*arguments: object) -> None:
-    """Run the command in a process of its own, as it starts others."""
-    command = [sys.executable, "-m", "usd3", *map(str, arguments)]
-    found = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=120)
-    assert found.returncode == 0, found.stderr
 
 
 @pytest.mark.parametrize(

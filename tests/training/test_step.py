@@ -1,28 +1,16 @@
-"""The whole step is what a loop written by hand does. Graphs are in test_cuda_step.py."""
+"""The whole step is what a loop written by hand does. Graphs on a GPU are in test_step_cuda.py."""
 
-from contextlib import nullcontext
-from dataclasses import replace
-from types import SimpleNamespace
+import gc
+import weakref
 
 import pytest
 import torch
-import yaml
-from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 
-from support.runs import tiny_recipe, weights_of
+from support.fake_cuda import FakeCuda
 from usd3._internal.random import seed_draws
-from usd3.core.options import DiffusionConfig
-from usd3.methods import USD3
-from usd3.nets import Hollow
-from usd3.nets.options import ModelConfig
 from usd3.training import step as step_module
-from usd3.training.callbacks import Ema
-from usd3.training.checkpoints import find_checkpoints
-from usd3.training.clock import Clock
-from usd3.training.module import Training
-from usd3.training.options import TrainingConfig
-from usd3.training.run import fit
+from usd3.training.ema import Ema
 from usd3.training.step import WholeStep
 
 CPU = torch.device("cpu")
@@ -100,65 +88,11 @@ def test_the_surroundings_do_not_change_the_precision():
     assert seen == [torch.float32]
 
 
-class Stream:
-    def __init__(self, device=None):
-        self.waited_for = []
-
-    def wait_stream(self, other):
-        self.waited_for.append(other)
-
-
-class Generator:
-    """Torch's own of the CPU, with the two methods that only those of a GPU have."""
-
-    def clone_state(self):
-        return torch.get_rng_state()
-
-    def graphsafe_set_state(self, state):
-        torch.set_rng_state(state)
-
-
 @pytest.fixture
 def graphs(monkeypatch):
-    """Graphs on the CPU: a capture is undone when it ends, and a replay runs the step and overwrites the answers."""
-    made = []
-
-    class Graph:
-        def capture_begin(self, pool):
-            self.step, self.kept = current[0], snapshot(current[0])
-            made.append(self)
-
-        def capture_end(self):
-            for tensor, value in zip(tensors(self.step), self.kept[0]):
-                tensor.copy_(value)
-            torch.set_rng_state(self.kept[1])
-
-        def replay(self):
-            for kept, value in zip(self.step._outputs, self.step._run(self.step._inputs)):
-                kept.copy_(value)
-
-    def tensors(step):
-        states = [value for state in step.optimizer.state.values() for value in state.values()]
-        return [p.data for p in step.weights] + states
-
-    def snapshot(step):
-        return [t.clone() for t in tensors(step)], torch.get_rng_state()
-
-    current = []
+    """Graphs on the CPU."""
     monkeypatch.setattr(step_module, "_is_gpu", lambda device: True)
-    for name, value in {
-        "CUDAGraph": Graph,
-        "Stream": Stream,
-        "current_stream": Stream,
-        "stream": lambda stream: nullcontext(),
-        "graph_pool_handle": lambda: (0, 1),
-        "default_generators": {None: Generator()},
-        "synchronize": lambda device: None,
-        "empty_cache": lambda: None,
-        "is_current_stream_capturing": lambda: False,
-    }.items():
-        monkeypatch.setattr(torch.cuda, name, value)
-    return current, made
+    return FakeCuda(monkeypatch)
 
 
 def train(graphs, mode, steps, around=lambda loss, batch: loss(batch)):
@@ -172,7 +106,8 @@ def train(graphs, mode, steps, around=lambda loss, batch: loss(batch)):
         return loss, loss
 
     step_of = WholeStep(lambda batch: around(plain, batch), model.parameters(), optimizer, 0.1, graph=mode)
-    graphs[0][:] = [step_of]
+    states = lambda: [value for state in optimizer.state.values() for value in state.values()]
+    graphs.follow(step_of._step, lambda: [p.data for p in model.parameters()] + states())
     for step in range(steps):
         seed_draws(step, CPU)
         losses.append(step_of({"x": batch(step)})[0].item())
@@ -187,7 +122,7 @@ def test_a_graph_is_captured_once_and_no_step_is_done_twice(graphs):
     assert replayed == losses
     assert all(torch.equal(a, b) for a, b in zip(plain, found))
     assert step_of.captured
-    assert len(graphs[1]) == 1
+    assert graphs.captures == 1
     with pytest.raises(ValueError, match=r"batch = .* expected the shapes of the first one"):
         step_of({"x": batch(0)[:2]})
 
@@ -198,7 +133,7 @@ def test_a_capture_that_fails_leaves_all_as_it_was(graphs):
     def refusing(plain, batch):
         calls.append(1)
         torch.rand(3)
-        if len(graphs[1]) and len(calls) == 4:
+        if graphs.captures and len(calls) == 4:
             raise RuntimeError("operation not permitted when stream is capturing\nand more")
         return plain(batch)
 
@@ -220,122 +155,33 @@ def test_a_capture_that_fails_leaves_all_as_it_was(graphs):
         train(graphs, "always", 4, refusing)
 
 
+def test_a_step_that_is_dropped_takes_its_graph_with_it(graphs):
+    """No cycle of references keeps the memory of the graph."""
+    step_of = train(graphs, "always", 5)[2]
+    graphs.follow(None)
+    graph = weakref.ref(step_of._step._graph)
+    gc.disable()
+    try:
+        del step_of
+        assert graph() is None
+    finally:
+        gc.enable()
+
+
+def test_tensors_of_a_batch_may_come_in_any_order(graphs):
+    """A graph tells them by name, not by place."""
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, fused=True)
+    loss = lambda batch: (model(batch["x"]).sum() - batch["y"].sum(), batch["x"].sum() - batch["y"].sum())
+    step_of = WholeStep(loss, model.parameters(), optimizer, graph="always")
+    graphs.follow(step_of._step)
+    for step in range(7):
+        x, y = torch.full((2, 1), 3.0), torch.ones(2, 1)
+        assert step_of({"x": x, "y": y} if step % 2 else {"y": y, "x": x})[1] == 4
+    assert step_of.captured
+
+
 def test_an_optimiser_on_a_gpu_must_be_fused(graphs):
     model = network()
     with pytest.raises(ValueError, match="optimizer = AdamW: expected a fused one"):
         WholeStep(lambda b: None, model.parameters(), torch.optim.AdamW(model.parameters()))
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.1, 0.99])
-def test_a_rate_on_the_device_moves_the_averages_as_a_number_does(decay):
-    found = []
-    for as_tensor in (False, True):
-        model, ema = network(), Ema(decay)
-        ema.on_fit_start(None, model)
-        move = ema.hand_over(model)
-        for step in range(1, 20):
-            with torch.no_grad():
-                for p in model.parameters():
-                    p.add_(step / 7)
-            move(torch.tensor(ema.rate(step)) if as_tensor else ema.rate(step))
-        found.append(ema.averages)
-    torch.testing.assert_close(*found)
-    if decay == 0:
-        assert all(torch.equal(a, p) for a, p in zip(ema.averages, model.parameters()))
-
-
-@pytest.mark.parametrize("change", [{}, {"precision": "bf16"}, {"clip": None, "ema": 0.0, "optimizer": "adam"}])
-def test_lightning_doing_the_step_itself_gives_the_same_run(tmp_path, change, monkeypatch):
-    recipe = tiny_recipe(tmp_path, **change)
-    monkeypatch.setattr(Clock, "now", staticmethod(lambda: 0.0))  # the log has the minutes
-    ours = fit(recipe, tmp_path / "ours", progress=False)
-    monkeypatch.setattr(Training, "_begin", lambda self, optimizer: None)
-    theirs = fit(recipe, tmp_path / "theirs", progress=False)
-    assert torch.equal(weights_of(ours), weights_of(theirs))
-    logs = [(tmp_path / name / "logs/version_0/metrics.csv").read_text() for name in ("ours", "theirs")]
-    assert logs[0] == logs[1]
-    states = [torch.load(find_checkpoints(tmp_path / name / "checkpoints")[0]) for name in ("ours", "theirs")]
-    assert states[0]["global_step"] == states[1]["global_step"] == 8
-    assert states[0]["lr_schedulers"][0]["_last_lr"] == states[1]["lr_schedulers"][0]["_last_lr"]
-
-
-def test_a_run_may_change_how_its_steps_are_made_when_it_is_resumed(tmp_path):
-    recipe = tiny_recipe(tmp_path, cuda_graph="never")
-    whole = fit(recipe, tmp_path / "run", progress=False)
-    newest, older = find_checkpoints(tmp_path / "run" / "checkpoints")
-    newest.unlink()
-    state = torch.load(older)
-    for group in state["optimizer_states"][0]["param_groups"]:  # as a GPU writes them
-        group |= {"fused": True, "capturable": True}
-    torch.save(state, older)
-    changed = replace(recipe, training=replace(recipe.training, cuda_graph="auto"))
-    resumed = fit(changed, tmp_path / "run", resume=True, progress=False)
-    assert torch.equal(weights_of(whole), weights_of(resumed))
-    assert yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())["training"]["cuda_graph"] == "auto"
-    for group in torch.load(newest)["optimizer_states"][0]["param_groups"]:
-        assert (group["fused"], group["capturable"]) == (None, False)
-        assert isinstance(group["lr"], float)
-
-
-@pytest.mark.parametrize(
-    ("change", "setting"),
-    [
-        ({"accumulate": 2}, "training.accumulate 2"),
-        ({"strategy": "ddp"}, "training.strategy ddp"),
-        ({"devices": 2}, "training.devices 2"),
-        ({"nodes": 2}, "training.nodes 2"),
-        ({"accelerator": "cpu"}, "training.accelerator cpu"),
-        ({"compile": True, "compile_mode": "reduce-overhead"}, "training.compile_mode reduce-overhead"),
-    ],
-)
-def test_settings_that_allow_no_graph_are_refused_with_always(change, setting):
-    with pytest.raises(ValueError, match=rf"training\.cuda_graph = always: expected auto or never with {setting}"):
-        TrainingConfig(cuda_graph="always", **change)
-    for mode in ("auto", "never"):
-        assert TrainingConfig(cuda_graph=mode, **change).graph_hindrances == [setting]
-
-
-def test_an_unknown_choice_is_refused():
-    with pytest.raises(ValueError, match=r"training\.cuda_graph = yes: expected one of auto, always, never"):
-        TrainingConfig(cuda_graph="yes")
-
-
-@pytest.mark.parametrize(
-    ("net", "change", "mode"),
-    [
-        ("transformer", {}, "auto"),
-        ("film", {"compile": True, "precision": "bf16"}, "auto"),
-        ("transformer", {"cuda_graph": "never"}, "never"),
-        ("transformer", {"accumulate": 2}, "never"),
-        ("transformer", {"compile": True, "compile_mode": "max-autotune"}, "never"),
-        ("torch.nn.Embedding", {}, "never"),
-        ("torch.nn.Embedding", {"cuda_graph": "always"}, "always"),
-    ],
-)
-@pytest.mark.parametrize("hollow", [False, True])
-def test_which_runs_get_a_graph_on_one_gpu(net, change, mode, hollow, monkeypatch):
-    monkeypatch.setattr("usd3.training.module.compiled", lambda function, mode: function)
-    diffusion = DiffusionConfig().build(5)
-    model = (
-        nn.Embedding(5, 5) if "." in net else ModelConfig(net, dim=16, depth=1, heads=2, hollow=False).build(diffusion)
-    )
-    module = Training(Hollow(model, diffusion) if hollow else model, USD3(diffusion), TrainingConfig(**change))
-    trainer = SimpleNamespace(strategy=SingleDeviceStrategy("cpu"), world_size=1)
-    monkeypatch.setattr(Training, "trainer", trainer)
-    monkeypatch.setattr(Training, "device", torch.device("cuda"))
-    assert module._graph_mode() == mode
-    trainer.strategy = None
-    if mode == "always":
-        with pytest.raises(ValueError, match=r"training\.cuda_graph = always: expected one process on a GPU"):
-            module._graph_mode()
-    else:
-        assert module._graph_mode() == "never"
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_graph_needs_a_gpu(tmp_path):
-    recipe = tiny_recipe(tmp_path, accelerator="auto", cuda_graph="always")
-    with pytest.raises(
-        ValueError, match=r"training\.cuda_graph = always: expected one process on a GPU, found 1 on cpu"
-    ):
-        fit(recipe, tmp_path / "run", progress=False)

@@ -15,10 +15,10 @@ from usd3.kinds.dataset import Dataset, Sequences
 from usd3.kinds.melody.transpose import transposer
 from usd3.kinds.scramble import scramble
 from usd3.nets.options import ModelConfig
-from usd3.training.batches import Batches, home_of
-from usd3.training.callbacks import Ema
+from usd3.training.batches import Batches, storage_device
 from usd3.training.checkpoints import find_checkpoints
 from usd3.training.clock import Clock
+from usd3.training.ema import Ema
 from usd3.training.run import fit
 from usd3.training.step import WholeStep
 
@@ -50,6 +50,7 @@ class Run:
 
         loss = compiled(loss) if compile else loss
         average = self.ema.hand_over(self.model)
+        self.loss = loss
         self.step = WholeStep(loss, self.model.parameters(), self.optimizer, 1.0, bf16, average, graph)
 
     def __call__(self, steps, seed=None):
@@ -96,7 +97,7 @@ def test_a_graph_follows_the_learning_rate_and_the_average_of_a_loop_by_hand():
     for step in range(10):
         seed_draws(step, CUDA)
         other.optimizer.zero_grad()
-        other.step.loss({"tokens": tokens(step).cuda()})[0].backward()
+        other.loss({"tokens": tokens(step).cuda()})[0].backward()
         torch.nn.utils.clip_grad_norm_(other.model.parameters(), 1.0)
         other.optimizer.step()
         other.scheduler.step()
@@ -152,7 +153,7 @@ def test_batches_on_the_gpu_are_those_of_the_cpu(scrambled):
     padded = Sequences(rows, torch.arange(8).expand(50, 8) > 5)
     dataset = Dataset("x", 129, padded, padded)
     dataset = scramble(dataset, 1) if scrambled else dataset
-    assert home_of(dataset.train, CUDA) == CUDA
+    assert storage_device(dataset.train, CUDA) == CUDA
     cpu, gpu = (
         Batches(dataset.train, 16, 0, lambda: 0, 1, 0, 1, transposer(3, dataset.decode, device), device)
         for device in ("cpu", CUDA)

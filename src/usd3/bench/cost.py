@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from usd3._internal.checks import as_count
-from usd3._internal.graphs import SETTLED as SETTLED_DRAWS
+from usd3._internal.graphs import SETTLED
 from usd3._internal.progress import counted
 from usd3.bench.clock import BlockClock, LoopClock
 from usd3.core.model import ignores_time
@@ -25,7 +25,6 @@ from usd3.metrics.summary import Summary
 from usd3.pipeline.pipeline import Pipeline
 from usd3.training.options import Recipe
 from usd3.training.run import fit, pipeline_for
-from usd3.training.step import SETTLED
 
 __all__ = ["COLUMNS", "Cost", "CostSettings", "measure_cost", "random_tokens", "require_measurable"]
 
@@ -172,7 +171,7 @@ def _sampling_ms(
     Timed are the first steps of the grid after a warm-up; all steps if their work differs, or if there are too few.
     """
     moves, timed = pipeline.num_moves(settings.draw_steps), settings.timed_draw_steps
-    whole = _is_uneven(pipeline) or SETTLED_DRAWS + timed > moves
+    whole = _is_uneven(pipeline) or SETTLED + timed > moves
     clock, size = _first_steps(pipeline, at_once, settings.draw_steps, 0 if whole else timed, corrector)
     if whole:
         clock, timed = BlockClock(pipeline.device, 0, moves), moves
@@ -194,13 +193,13 @@ def _first_steps(
 
     The clock starts after the steps that set up and capture CUDA graphs.
     """
-    last = min(SETTLED_DRAWS + timed, pipeline.num_moves(num_steps))
+    last = min(SETTLED + timed, pipeline.num_moves(num_steps))
     clocks: list[tuple[BlockClock, int]] = []  # one for each size that was tried
 
     def watch(step: Step) -> None:
         count(step)
         if step.index == 0:
-            clocks.append((BlockClock(pipeline.device, SETTLED_DRAWS, timed, _BLOCKS), len(step.x_s)))
+            clocks.append((BlockClock(pipeline.device, SETTLED, timed, _BLOCKS), len(step.x_s)))
         clocks[-1][0](step.index + 1)
         if step.index + 1 == last:
             raise _Enough

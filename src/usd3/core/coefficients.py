@@ -23,7 +23,7 @@ from usd3._internal.checks import (
     require_logits,
     require_type,
 )
-from usd3._internal.graphs import Replays
+from usd3._internal.graphs import GraphCache
 from usd3.core.belief import Belief, Level, model_belief
 from usd3.core.fused import IMPLEMENTATIONS, chosen
 from usd3.core.mixture import Transition
@@ -61,10 +61,10 @@ class Process:
         self.t_min = as_number(t_min, "t_min", 0, 1)
         require(impl in IMPLEMENTATIONS, "impl", impl, f"one of {', '.join(IMPLEMENTATIONS)}")
         self.impl = impl
-        self._replays, self._tables, self._learning = Replays(), dict[Any, Tensor](), dict[Schedule, bool]()
+        self._replays, self._tables, self._learning = GraphCache(), dict[Any, Tensor](), dict[Schedule, bool]()
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_replays": Replays(), "_tables": {}, "_learning": {}}  # caches of this process alone
+        return vars(self) | {"_replays": GraphCache(), "_tables": {}, "_learning": {}}  # caches of this process alone
 
     @property
     def continuous(self) -> bool:

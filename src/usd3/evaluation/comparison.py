@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from usd3._internal.checks import require
+from usd3._internal.graphs import SETTLED
 from usd3._internal.tables import ranks
 from usd3.kinds.options import DataConfig
 from usd3.kinds.registry import KINDS
 from usd3.metrics.summary import COLUMNS, RATIOS, Metric, Summary, summarise
-from usd3.training.step import SETTLED
 
 __all__ = [
     "COSTS",

@@ -1,6 +1,6 @@
-"""The batches of a run, cut on the device where the objects fit there.
+"""The batches of a run, taken on the device where the objects fit there.
 
-Which objects a batch has and how they are augmented is drawn on the CPU, so that it is the same on every device.
+The choice of the objects and their augmentation are drawn on the CPU, so that they are the same on every device.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,14 +15,24 @@ from usd3._internal.random import seed_of
 from usd3.kinds.base import Augment
 from usd3.kinds.dataset import Sequences
 
-__all__ = ["Batches", "home_of"]
+__all__ = ["Batches", "storage_device"]
 
 
 class Batches:
-    """The batches of a run from some step on, without end: dicts with tokens, pad, step and part.
+    """Endless batches of a run from its first step on: dicts with tokens, pad, step and part.
 
-    Objects are taken in a random order, a new one for each pass. A batch is divided into `parts`, and this process
-    takes those with index rank, rank + world, ... The objects are kept on `device`, and the batches come from there.
+    Each pass over the objects takes them in a new random order.
+
+    Args:
+        rows: the objects.
+        batch_size: objects of one step.
+        seed: seed of the orders and of the augmentation.
+        first_step: returns the step to begin with; called when an iteration begins.
+        parts: into how many equal parts a batch is divided.
+        rank: this process takes the parts rank, rank + world, ...
+        world: number of processes.
+        augment: changes the tokens of a batch at random.
+        device: where the objects are kept and the batches come from.
     """
 
     def __init__(
@@ -67,15 +77,15 @@ class Batches:
         size = len(self.tokens)
         passes = range(first // size, (last - 1) // size + 1)
         self._orders = {n: self._orders[n] if n in self._orders else self._order(n) for n in passes}
-        found = [self._orders[n][max(first - n * size, 0) : last - n * size] for n in passes]
-        return found[0] if len(found) == 1 else torch.cat(found)
+        pieces = [self._orders[n][max(first - n * size, 0) : last - n * size] for n in passes]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def _order(self, number: int) -> Tensor:
         generator = torch.Generator().manual_seed(seed_of(self.seed, number))
         return moved_to(torch.randperm(len(self.tokens), generator=generator), self.device)
 
 
-def home_of(rows: Sequences, device: torch.device) -> torch.device:
+def storage_device(rows: Sequences, device: torch.device) -> torch.device:
     """Where to keep the objects: on a GPU if they take at most an eighth of its free memory, else on the CPU."""
     if device.type != "cuda":
         return torch.device("cpu")

@@ -1,130 +1,29 @@
-"""What accompanies a training: the moving average of the weights, an end in good order, progress."""
+"""What accompanies a training: the end after its minutes or after a signal, and the progress bar."""
 
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
-from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-from torch.distributed.tensor import DTensor
 
 from usd3._internal.interrupts import raise_deferred_interrupt, stop_deferring_interrupts
 from usd3._internal.progress import Advance, progress
 
-__all__ = ["Ema", "StopOnSignal", "StopOnTime", "TrainingProgress", "local", "shards"]
-
-
-class Ema(pl.Callback):
-    """A moving average of the weights, with decay min(ema, (1 + n) / (10 + n)) after n steps.
-
-    It stands in for the weights in validation and in what is exported. Lightning's own averaging copies the whole
-    module and does not know sharded models; this one keeps one tensor for each local shard.
-    """
-
-    def __init__(self, decay: float):
-        self.decay, self.averages = decay, list[Tensor]()
-        self._step = 0
-        self._handed_over = False
-
-    def rate(self, step: int) -> float:
-        """How far the averages move towards the weights in the step with this number, the first being 1."""
-        return 1 - min(self.decay, (1 + step) / (10 + step))
-
-    def hand_over(self, module: nn.Module) -> Callable[[float | Tensor], None]:
-        """A function that moves the averages at a rate; from now on the caller does that, after each step.
-
-        A rate on the device is read there, so that a CUDA graph can hold the function.
-        """
-        weights, self._handed_over = shards(module), True
-
-        def move(rate: float | Tensor) -> None:
-            if not isinstance(rate, Tensor):
-                torch._foreach_lerp_(self.averages, weights, rate)
-            elif self.decay == 0:
-                torch._foreach_copy_(self.averages, weights)
-            else:
-                gaps = torch._foreach_sub(weights, self.averages)
-                torch._foreach_mul_(gaps, rate)
-                torch._foreach_add_(self.averages, gaps)
-
-        return move
-
-    def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Start from the weights as they are, unless a checkpoint has brought the averages."""
-        weights = shards(module)
-        self.averages = [a.to(w.device) for a, w in zip(self.averages, weights)] or _copies(weights)
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """The steps that are behind us moved the averages already."""
-        self._step, self._handed_over = trainer.global_step, False
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Move the averages, once for each optimiser step."""
-        if trainer.global_step > self._step:
-            self._step = trainer.global_step
-            if not self._handed_over:
-                torch._foreach_lerp_(self.averages, shards(module), self.rate(self._step))
-
-    @contextmanager
-    def averaged(self, module: pl.LightningModule) -> Iterator[None]:
-        """Inside, the module has the averages for weights."""
-        self._swap(module)
-        try:
-            yield
-        finally:
-            self._swap(module)
-
-    def _swap(self, module: pl.LightningModule) -> None:
-        weights = shards(module)
-        kept = _copies(weights)
-        torch._foreach_copy_(weights, self.averages)
-        torch._foreach_copy_(self.averages, kept)
-
-    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Validate the averages."""
-        self._swap(module)
-
-    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Go on with the weights."""
-        self._swap(module)
-
-    def on_save_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add the averages as a state dict of their own, gathered from all shards."""
-        checkpoint["ema"] = self.state(trainer, module)
-
-    def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Take the averages from a checkpoint; the weights are already in place, and stay."""
-        weights = shards(module)
-        kept = _copies(weights)
-        set_model_state_dict(module, checkpoint["ema"], options=StateDictOptions(full_state_dict=True))
-        self.averages = _copies(weights)
-        torch._foreach_copy_(weights, kept)
-
-    def state(self, trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
-        """The averages by name, whole, on the CPU; on the first process alone where they are sharded."""
-        with self.averaged(module):
-            state = trainer.strategy.lightning_module_state_dict()
-            return {name: value.detach().cpu().clone() for name, value in state.items()}
+__all__ = ["StopOnSignal", "StopOnTime", "TrainingProgress"]
 
 
 class StopOnTime(pl.Callback):
-    """Keeps the clock of a training, and ends it at the first step after its minutes.
+    """Keeps the clock of a training, and ends the training after the first step at which its minutes are over.
 
-    It comes before the checkpoints, so that the one of the last step knows that the time is over.
+    It stands before the checkpoints, so that the last checkpoint knows that the time is over.
     """
 
     def __init__(self) -> None:
         self._step = 0
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """A run that is resumed may have no time left."""
+        """Stop at once where a resumed run has no time left."""
         self._step = trainer.global_step
         trainer.should_stop = trainer.should_stop or module.clock.over
 
@@ -139,14 +38,15 @@ class StopOnTime(pl.Callback):
 class StopOnSignal(pl.Callback):
     """Ctrl-C and SIGTERM end a run of one process after the current step, so that its checkpoint is whole.
 
-    A second signal does what it always did. Several processes would not agree on the step; there Lightning decides.
+    A second signal does what it does without us. Several processes would not agree on the step, so there Lightning
+    handles signals.
     """
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Listen."""
+        """Handle the signals."""
 
         def stop(number: int, frame: Any) -> None:
             print("stopping after this step; a second time stops at once", file=sys.stderr, flush=True)
@@ -160,11 +60,11 @@ class StopOnSignal(pl.Callback):
             self._before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """No longer listen."""
+        """Restore the handlers of before."""
         self._restore()
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """No longer listen."""
+        """Restore the handlers of before."""
         self._restore()
 
     def _restore(self) -> None:
@@ -173,25 +73,11 @@ class StopOnSignal(pl.Callback):
         self._before = {}
 
 
-def shards(module: nn.Module) -> list[Tensor]:
-    """The weights, or the part of each that this process holds; writing to them changes the module."""
-    return local(module.parameters())
-
-
-def local(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Tensors, or the part of each that this process holds."""
-    return [(t.to_local() if isinstance(t, DTensor) else t).detach() for t in tensors]
-
-
-def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
-    return [t.clone() for t in tensors]
-
-
 class TrainingProgress(pl.Callback):
-    """Steps done, loss and bits per element, time left."""
+    """A progress bar: steps done, loss and other numbers, time left."""
 
     def __init__(self) -> None:
-        self._shown: Any = None
+        self._bar: Any = None
         self._advance: Advance | None = None
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
@@ -201,15 +87,15 @@ class TrainingProgress(pl.Callback):
             if module.config.minutes is not None:
                 total, start = (round(60 * minutes) for minutes in (module.config.minutes, module.clock.minutes))
                 title = "training (s)"
-            self._shown = progress(title, total, start=start)
-            self._advance = self._shown.__enter__()
+            self._bar = progress(title, total, start=start)
+            self._advance = self._bar.__enter__()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Move the bar."""
         if self._advance is not None:
             if trainer.global_step >= trainer.max_steps:
-                module.log_recent()  # the last line shows the end
-            notes = [f"{k} {v:.3f}" for k, v in _shown(module.latest).items()]
+                module.log_recent()  # so that the last line shows the end
+            notes = [f"{k} {v:.3f}" for k, v in _as_labels(module.latest).items()]
             if module.config.minutes is None:
                 self._advance(trainer.global_step, "  ".join(notes))
             else:
@@ -224,11 +110,11 @@ class TrainingProgress(pl.Callback):
         self._close()
 
     def _close(self) -> None:
-        if self._shown is not None:
-            self._shown.__exit__(None, None, None)
-            self._shown = self._advance = None
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+            self._bar = self._advance = None
 
 
-def _shown(latest: dict[str, float]) -> dict[str, float]:
+def _as_labels(latest: dict[str, float]) -> dict[str, float]:
     names = {"loss": "loss", "bits_per_element": "bits/element", "val_bits_per_element": "held-out"}
     return {names.get(key, key): value for key, value in latest.items()}

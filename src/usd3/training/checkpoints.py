@@ -1,11 +1,10 @@
-"""Checkpoints that are whole or not there, whatever happens while they are written."""
+"""Checkpoints that are whole or absent, whatever happens while they are written."""
 
 import pickle
 import re
 import warnings
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,11 @@ from torch import Tensor, nn
 
 from usd3._internal.files import remove_unfinished, written_whole
 from usd3._internal.processes import is_main
-from usd3.pipeline.pipeline import PipelineConfig, save_pretrained
-from usd3.training.callbacks import Ema, local, shards
+from usd3.training.ema import Ema, local, shards
 
 __all__ = [
     "AtomicCheckpointIO",
     "Checkpoints",
-    "averaged_export",
     "find_checkpoints",
     "newest_whole",
     "require_finite",
@@ -40,7 +37,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Write beside the final name, then rename: a checkpoint that exists is whole. Nothing is unpickled on reading."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        """Write the checkpoint, or leave nothing behind; through a file of Python's, which says why it cannot."""
+        """Write the checkpoint, or leave nothing behind; through a Python file, whose errors name their reason."""
         with written_whole(path) as temporary, open(temporary, "wb") as file:
             torch.save(checkpoint, file)
 
@@ -51,7 +48,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def require_whole(path: Path | str) -> None:
-    """Refuse a checkpoint whose bytes are not those that were written: every record carries a checksum."""
+    """Refuse a checkpoint with damaged bytes: every record has a checksum."""
     try:
         with zipfile.ZipFile(path) as records:
             size = sum(record.file_size for record in records.infolist())
@@ -67,20 +64,20 @@ def require_whole(path: Path | str) -> None:
 
 
 def require_fitting(path: Path, module: nn.Module) -> None:
-    """Refuse a checkpoint whose weights are not those of a module; none is read, but for its name and shape."""
+    """Refuse a checkpoint whose weights do not fit a module. Only their names and shapes are read."""
     saved = _loaded(path, map_location="cpu", mmap=True)["state_dict"]
-    had, needed = (
+    saved_shapes, shapes = (
         {name: tuple(value.shape) for name, value in state.items() if isinstance(value, Tensor)}
         for state in (saved, module.state_dict())
     )
-    other = next((name for name in needed | had if had.get(name) != needed.get(name)), None)
+    other = next((name for name in shapes | saved_shapes if saved_shapes.get(name) != shapes.get(name)), None)
     if other is not None:
-        shapes = f"{needed.get(other, 'none')} for {other}, not {had.get(other, 'none')}"
-        raise ValueError(f"{path}: expected weights of the network's shapes, {shapes}; start a new run")
+        expected = f"{shapes.get(other, 'none')} for {other}, not {saved_shapes.get(other, 'none')}"
+        raise ValueError(f"{path}: expected weights of the network's shapes, {expected}; start a new run")
 
 
 def _loaded(path: Path | str, **options: Any) -> dict[str, Any]:
-    """A checkpoint of tensors and plain values; what else it may hold is not unpickled."""
+    """A checkpoint of tensors and plain values; other objects in it are not unpickled."""
     try:
         loaded = torch.load(path, weights_only=True, **options)
     except (pickle.UnpicklingError, RuntimeError, ValueError, TypeError, KeyError, EOFError, AttributeError):
@@ -91,15 +88,15 @@ def _loaded(path: Path | str, **options: Any) -> dict[str, Any]:
 
 
 def require_finite(trainer: pl.Trainer, module: Any) -> None:
-    """Refuse to save weights, averages or optimisers that a step has ruined; the device is asked once."""
+    """Refuse to save weights, averages or optimisers that are not finite; waits for the device once."""
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
     averages = [average for callback in callbacks if isinstance(callback, Ema) for average in callback.averages]
     states = [state for optimizer in module.optimisers() for state in optimizer.state.values()]
     moments = local(value for state in states for value in state.values() if isinstance(value, Tensor))
-    found = [x.isfinite().all() for x in [*shards(module), *averages, *moments] if x.is_floating_point()]
-    found += [~x.isnan().any() for x in local(module.buffers())]  # a mask may have -inf
+    checks = [x.isfinite().all() for x in [*shards(module), *averages, *moments] if x.is_floating_point()]
+    checks += [~x.isnan().any() for x in local(module.buffers())]  # a mask may have -inf
     device = trainer.strategy.root_device
-    finite = bool(torch.stack([answer.to(device, non_blocking=True) for answer in found]).all())
+    finite = bool(torch.stack([check.to(device, non_blocking=True) for check in checks]).all())
     if not trainer.strategy.reduce_boolean_decision(finite):
         raise ArithmeticError(
             f"the weights or their optimiser are no longer finite at step {trainer.global_step}, which is not saved: "
@@ -109,19 +106,19 @@ def require_finite(trainer: pl.Trainer, module: Any) -> None:
 
 def find_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the newest first."""
-    found = [(int(match[1]), path) for path in folder.glob("*.ckpt") if (match := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(found, reverse=True)]
+    numbered = [(int(match[1]), path) for path in folder.glob("*.ckpt") if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(numbered, reverse=True)]
 
 
 def step_of(checkpoint: Path) -> int:
-    """How many steps were done when it was written."""
+    """How many steps were done when a checkpoint was written."""
     return int(checkpoint.stem.removeprefix("step-"))
 
 
 def newest_whole(folder: Path) -> Path | None:
-    """The newest checkpoint that is whole; None where there was none yet. Damaged ones are set aside."""
-    found = find_checkpoints(folder)
-    for path in found:
+    """The newest checkpoint that is whole; None where there is none yet. Damaged ones are renamed."""
+    checkpoints = find_checkpoints(folder)
+    for path in checkpoints:
         try:
             require_whole(path)
         except ValueError as error:
@@ -130,32 +127,32 @@ def newest_whole(folder: Path) -> Path | None:
                 path.rename(path.with_suffix(".damaged"))
             continue
         return path
-    if found or list(folder.glob("*.damaged")):
+    if checkpoints or list(folder.glob("*.damaged")):
         raise ValueError(f"{folder}: none of its checkpoints is whole; start a new run")
     return None
 
 
 class Checkpoints(pl.Callback):
-    """Save every so many steps and at the end, keep the newest; `export` writes beside them the model, to use."""
+    """Saves every `every` steps and at the end, and keeps the newest `keep`; `export` writes the model for use."""
 
     def __init__(self, folder: Path, every: int, keep: int, export: Export):
         self.folder, self.every, self.keep, self.export = folder, every, keep, export
         self._saved = -1
 
     def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
-        """What a killed run left half-written goes, also where all its steps were done."""
+        """Remove what a killed run left half-written, also where all its steps were done."""
         if trainer.is_global_zero:
             remove_unfinished(self.folder)
             remove_unfinished(self.folder / "checkpoints")
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """The step a run starts from is saved already, or is nothing."""
+        """Do not save the step from which the run starts: it is step 0, or it is saved already."""
         self._saved = trainer.global_step
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save where a step is done whose number is a multiple of `every`."""
+        """Save after every `every` steps."""
         if trainer.global_step % self.every == 0:
             self.save(trainer, module)
 
@@ -164,31 +161,15 @@ class Checkpoints(pl.Callback):
         self.save(trainer, module)
 
     def save(self, trainer: pl.Trainer, module: Any) -> None:
-        """Write a checkpoint of this step, unless there is one, and the model; then remove the oldest."""
+        """Write the model and a checkpoint of this step, unless there is one; then remove the oldest."""
         step = trainer.global_step
         if step == self._saved:
             return
-        module.log_recent()  # refuses a loss that is no number before it is saved
-        require_finite(trainer, module)  # a step may ruin the weights and have a loss all the same
-        self.export(trainer, module)  # before the checkpoint: a run that is killed in between comes here again
+        module.log_recent()  # raises where the loss is not finite
+        require_finite(trainer, module)  # a step with a finite loss may ruin the weights
+        self.export(trainer, module)  # before the checkpoint: a run that is killed in between does both again
         trainer.save_checkpoint(self.folder / "checkpoints" / f"step-{step:08d}.ckpt")
         self._saved = step
         if trainer.is_global_zero:
             for old in find_checkpoints(self.folder / "checkpoints")[self.keep :]:
                 old.unlink()
-
-
-def averaged_export(folder: Path, ema: Ema, pipeline: PipelineConfig) -> Export:
-    """Write the averaged model into a folder."""
-
-    def export(trainer: pl.Trainer, module: Any) -> None:
-        weights = ema.state(trainer, module)
-        if trainer.is_global_zero:
-            told = replace(pipeline, steps=trainer.global_step, minutes=module.clock.minutes)
-            save_pretrained(folder, told, _unprefixed(weights))
-
-    return export
-
-
-def _unprefixed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix("model."): value for name, value in weights.items()}

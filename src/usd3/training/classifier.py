@@ -14,9 +14,9 @@ from usd3.kinds.image.classifier import Classifier
 from usd3.kinds.image.folders import load_classifier
 from usd3.kinds.image.images import Images
 from usd3.kinds.image.reports import accuracy
-from usd3.training.images import FitConfig, ImageTraining, fit, write_results
+from usd3.training.images import FitConfig, ImageTraining, fit_images, write_results
 from usd3.training.module import weight_groups
-from usd3.training.step import Batch, WholeStep
+from usd3.training.step import Batch
 
 __all__ = ["ClassifierConfig", "ClassifierTraining", "train_classifier"]
 
@@ -54,41 +54,41 @@ class ClassifierTraining(ImageTraining):
     """Cross entropy of labels, or of rotations, on images moved and mirrored at random."""
 
     names = ("loss", "accuracy")
-    on_screen = ("loss", "accuracy")
+    on_screen = names
+    must_be_finite = names
     config: ClassifierConfig
-    model: Classifier
 
     def __init__(self, config: ClassifierConfig, images: Images):
+        super().__init__(config, images)
+        self._loss = self.compiled(self._eager_loss)
+
+    @staticmethod
+    def network(config: ClassifierConfig, images: Images) -> Classifier:
+        """The classifier; it refuses images that it cannot rotate where there are no labels."""
         height, width = images.size
         labelled = images.train_labels is not None
         require(labelled or height == width, "images", f"{height} x {width}", "square ones where there are no labels")
-        num_classes = len(images.classes) if labelled else 4
-        super().__init__(Classifier(num_classes, config.width, config.blocks, labelled), config, images)
-        self.data["classes"] = list(images.classes)
-        self._loss = self.compiled(self._eager_loss)
-        self._whole: WholeStep | None = None
+        return Classifier(len(images.classes) if labelled else 4, config.width, config.blocks, labelled)
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    @staticmethod
+    def facts(images: Images) -> dict[str, Any]:
+        """Also the names of the classes."""
+        return ImageTraining.facts(images) | {"classes": list(images.classes)}
+
+    def new_optimisers(self) -> list[torch.optim.Optimizer]:
         """AdamW; vectors do not decay."""
         groups = weight_groups(self.model, self.config.weight_decay)
-        return torch.optim.AdamW(groups, lr=self.config.lr, fused=self.fused)
+        return [torch.optim.AdamW(groups, lr=self.config.lr, fused=self.fused)]
 
     def on_train_start(self) -> None:
-        """The settings, and the step."""
+        """Make the step."""
         super().on_train_start()
-        (optimizer,) = self.optimisers()
-        optimizer.param_groups[0]["weight_decay"] = self.config.weight_decay
-        self._whole = self.whole_step(self._batch_loss, list(self.model.parameters()), optimizer)
+        self._step = self.whole_step(self._batch_loss, self.model.parameters(), self.optimisers()[0])
 
-    def on_train_end(self) -> None:
-        """Give back the memory of the graph."""
-        self._whole = None
-        self.zero_grad(set_to_none=True)
-
-    def train_on(self, images: Tensor, labels: Tensor | None, done: float) -> Tensor:
+    def train_on_images(self, images: Tensor, labels: Tensor | None, progress: float) -> Tensor:
         """One step."""
-        assert self._whole is not None
-        return self._whole({"images": images} if labels is None else {"images": images, "labels": labels})[1]
+        assert self._step is not None
+        return self._step({"images": images} if labels is None else {"images": images, "labels": labels})[1]
 
     def _batch_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self._loss(self.augmented(batch["images"]), batch.get("labels"))  # type: ignore[no-any-return]
@@ -110,8 +110,8 @@ def train_classifier(
     resume: bool = False,
     progress: bool = True,
 ) -> Classifier:
-    """Train a classifier in a folder; afterwards its results.json has its accuracy on the held-out images."""
-    images = fit(config, folder, lambda loaded: ClassifierTraining(config, loaded), images, resume, progress)
+    """Train a classifier in a folder; afterwards write its accuracy on the held-out images to results.json."""
+    images = fit_images(config, ClassifierTraining, folder, images, resume, progress)
     classifier = load_classifier(folder, "cpu" if config.accelerator == "cpu" else None)
     results: dict[str, Any] = {
         "learned": "labels" if classifier.labelled else "rotations",

@@ -2,17 +2,17 @@
 
 import time
 
-from usd3.training.step import SETTLED
+from usd3._internal.graphs import SETTLED
 
 __all__ = ["Clock"]
 
 
 class Clock:
-    """The minutes of a run, over all its parts, and whether its budget of `limit` minutes is spent.
+    """Counts the minutes of a run, over all its parts, and says when its budget of `limit` minutes is spent.
 
     A process starts to count at the end of its step number `SETTLED`: until then it compiles, chooses kernels and
-    captures its CUDA graph. From then on everything counts, validation and checkpoints too, until the budget is spent:
-    what comes after the last step does not.
+    captures its CUDA graph. From then on everything counts, also validation and checkpoints, until the budget is spent.
+    What comes after the last step does not count.
     """
 
     def __init__(self, limit: float | None = None):
@@ -22,7 +22,7 @@ class Clock:
 
     @staticmethod
     def now() -> float:
-        """Seconds since some moment."""
+        """Seconds since an arbitrary moment."""
         return time.monotonic()
 
     @property
@@ -37,12 +37,12 @@ class Clock:
         return 0.0 if self.limit is None else self.minutes / self.limit
 
     def start(self, minutes: float) -> None:
-        """Begin a part of a run after so many minutes in earlier parts."""
+        """Begin a part of a run, after `minutes` in earlier parts."""
         self._before, self._steps, self._ended = minutes, 0, None
         self.over = self.spent >= 1
 
     def tick(self) -> None:
-        """A step is done."""
+        """Count one step."""
         self._steps += 1
         if self._steps == SETTLED:
             self._began = self.now()

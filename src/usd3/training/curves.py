@@ -1,4 +1,4 @@
-"""The loss of a training run."""
+"""A plot of the loss of a training run."""
 
 import os
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ def loss_plot(metrics_csv: Path | str | Sequence[Path | str], path: Path | str) 
     """
     log = read_log([metrics_csv] if isinstance(metrics_csv, str | os.PathLike) else metrics_csv)
     train, val = column(log, "train/bits_per_element"), column(log, "val/bits_per_element")
-    found = len(train) + len(val) > 0
-    require(found, "metrics_csv", metrics_csv, "numbers under train/bits_per_element or val/bits_per_element")
+    some = len(train) + len(val) > 0
+    require(some, "metrics_csv", metrics_csv, "numbers under train/bits_per_element or val/bits_per_element")
     smooth = _smooth(train[:, 1])
     figure = new_figure(8, 4)
     axes = figure.subplots()

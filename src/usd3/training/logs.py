@@ -1,4 +1,4 @@
-"""What training logged: the CSV files that Lightning's CSVLogger writes into the folder of a run."""
+"""The logs of a run: the CSV files that Lightning's CSVLogger writes."""
 
 import csv
 import io
@@ -56,7 +56,7 @@ def held_out_curves(runs: Mapping[str, Path]) -> tuple[str, dict[str, Floats]]:
 
 
 def logs_as_csv(runs: Mapping[str, Path]) -> str:
-    """What `held_out_curves` has and more: a line for each step that was logged, with bits of training and held-out."""
+    """CSV with a line for each logged step: label, step, minutes, and bits per element in training and held-out."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["label", "step", "minutes", "train_bits_per_element", "held_out_bits_per_element"])

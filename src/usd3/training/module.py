@@ -1,277 +1,177 @@
-"""Training on Lightning: the module and its data.
+"""What the training of every network has in common, as a Lightning module.
 
-Every draw of a step is seeded by (seed, step, part of the batch), and so is the choice of its objects. So a run that
-was stopped goes on exactly as if it had not been, and two processes do what one does in two parts.
+Every draw of a step is seeded by the number of the step, and so is the choice of its objects. So a run that was
+stopped goes on exactly as if it had not been.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.optim.lr_scheduler import LambdaLR
-from torch.utils.data import DataLoader
 
-from usd3._internal.checks import require
 from usd3._internal.compile import compiled
+from usd3._internal.graphs import GraphMode
 from usd3._internal.random import seed_draws, seed_of
-from usd3.core.coefficients import free_elements
-from usd3.core.given import draw_given
-from usd3.kinds.dataset import Dataset
-from usd3.kinds.options import DataConfig
-from usd3.methods.base import Method
-from usd3.nets import Hollow
-from usd3.nets.options import is_packaged
-from usd3.training.batches import Batches, home_of
-from usd3.training.callbacks import Ema
 from usd3.training.clock import Clock
-from usd3.training.options import TrainingConfig
-from usd3.training.step import Batch, GraphMode, WholeStep
+from usd3.training.options import LoopConfig
+from usd3.training.step import Loss, WholeStep
 
-__all__ = ["SequenceData", "Training", "weight_groups"]
-
-
-class SequenceData(pl.LightningDataModule):
-    """The data of a run: endless training batches, and the first held-out objects for validation."""
-
-    def __init__(self, dataset: Dataset, config: TrainingConfig, seed: int = 0, data: DataConfig | None = None):
-        super().__init__()
-        self.dataset, self.config, self.seed, self.data = dataset, config, seed, data
-
-    def train_dataloader(self) -> Batches:
-        """Batches from the step the trainer has reached."""
-        trainer, dataset = self.trainer, self.dataset
-        assert trainer is not None
-        home = home_of(dataset.train, trainer.strategy.root_device)
-        return Batches(
-            dataset.train,
-            self.config.batch_size,
-            self.seed,
-            lambda: trainer.global_step,
-            parts=self.config.accumulate * trainer.world_size,
-            rank=trainer.global_rank,
-            world=trainer.world_size,
-            augment=None if self.data is None else dataset.kind.augment(self.data, dataset.decode, home),
-            device=home,
-        )
-
-    def val_dataloader(self) -> DataLoader[dict[str, Any]]:
-        """The share of this process, in batches as large as those of training."""
-        trainer, test = self.trainer, self.dataset.test
-        assert trainer is not None
-        mine = torch.arange(trainer.global_rank, min(self.config.validate_objects, len(test)), trainer.world_size)
-        size = max(1, self.config.batch_size // (self.config.accumulate * trainer.world_size))
-        pads = {} if test.pad is None else {"pad": test.pad}
-        batches: Any = [{"tokens": test.tokens[i]} | {k: v[i] for k, v in pads.items()} for i in mine.split(size)]
-        return DataLoader(batches, batch_size=None)
+__all__ = ["TrainingModule", "weight_groups"]
 
 
-class Training(pl.LightningModule):
-    """One network and the method that trains it.
+class TrainingModule(pl.LightningModule):
+    """A network in training: seeded steps, optimisers, log, clock.
 
-    Where one process trains without accumulation, `training_step` is the whole optimiser step, so that a GPU can run
-    it as one CUDA graph; what Lightning would do with the loss is then done. Otherwise Lightning does it.
+    A subclass implements `train_on` and `new_optimisers`. In `on_train_start` it may make a `WholeStep`, which
+    `train_on` calls. Then `training_step` is the whole optimiser step, so that a GPU can run it as one CUDA graph, and
+    what Lightning does with the loss afterwards is a no-op. Without one, Lightning makes the step.
     """
 
-    remedy = "try a smaller training.lr, more training.warmup, or training.clip 1"
+    names: ClassVar[tuple[str, ...]]  # of the numbers that `train_on` returns for the log
+    on_screen: ClassVar[tuple[str, ...]]  # those that the progress bar shows
+    must_be_finite: ClassVar[tuple[str, ...]]  # those that end the run where they are not finite
+    remedy: ClassVar[str]  # advice for a run that diverged
+    config: Any
 
-    def __init__(self, model: nn.Module, method: Method, config: TrainingConfig, seed: int = 0):
+    def __init__(self, model: nn.Module, config: LoopConfig, seed: int):
         super().__init__()
-        self.model, self.method, self.config, self.seed = model, method, config, seed
-        self._loss = compiled(self._eager_loss, config.compile_mode) if config.compile else self._eager_loss
+        self.model, self.config, self.seed = model, config, seed
         self.clock = Clock(config.minutes)
-        self._whole: WholeStep | None = None
-        self._ema: Ema | None = None
-        self._recent: list[Tensor] = []
-        self.latest: dict[str, float] = {}
+        self.latest: dict[str, float] = {}  # the numbers on the screen
+        self._recent: list[Tensor] = []  # the numbers of the steps since the last row of the log
+        self._step: WholeStep | None = None
+
+    # ---- what a subclass says ----------------------------------------------------------------------------------------
+
+    def train_on(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """The loss of a batch, after a step where there is a `WholeStep`; the numbers for the log, as in `names`."""
+        raise NotImplementedError
+
+    def new_optimisers(self) -> list[torch.optim.Optimizer]:
+        """New optimisers with the settings of the configuration; Lightning steps and saves the first."""
+        raise NotImplementedError
+
+    def optimisers(self) -> list[torch.optim.Optimizer]:
+        """The optimisers in use, in the order of `new_optimisers`."""
+        return self.trainer.optimizers
+
+    def seed_numbers(self, batch: dict[str, Any]) -> tuple[int, ...]:
+        """The numbers that seed the draws of a batch, besides the seed of the run."""
+        return (batch["step"],)
+
+    def graph_mode(self) -> GraphMode:
+        """Whether a step becomes a CUDA graph."""
+        mode: GraphMode = self.config.cuda_graph
+        return mode
+
+    # ---- one step ----------------------------------------------------------------------------------------------------
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The loss of one part of a batch; its draws depend on (seed, step, part) alone."""
-        seed_draws(seed_of(self.seed, batch["step"], batch["part"]), self.device)
-        tensors: Batch = {name: batch[name] for name in ("tokens", "pad") if name in batch}
-        if self._whole is None:
-            loss, shown = self._batch_loss(tensors)
-        else:
-            loss, shown = self._whole(tensors, 1.0 if self._ema is None else self._ema.rate(self.global_step + 1))
-        self._recent.append(shown.clone())  # a CUDA graph writes the next step's to the same place
+        """The loss of one batch; its draws depend on the seed and the number of the step alone."""
+        seed_draws(seed_of(self.seed, *self.seed_numbers(batch)), self.device)
+        loss, numbers = self.train_on(batch)
+        self._recent.append(numbers.clone())  # the next replay of a CUDA graph overwrites them
         return loss
 
-    def _batch_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self._loss(batch["tokens"].long(), batch.get("pad"))
+    def whole_step(
+        self,
+        loss: Loss,
+        weights: Iterable[nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        clip: float | None = None,
+        average: Callable[[float | Tensor], None] | None = None,
+    ) -> WholeStep:
+        """A step of one optimiser; on a GPU a CUDA graph."""
+        bf16 = self.config.precision == "bf16"
+        return WholeStep(loss, weights, optimizer, clip, bf16, average, self.graph_mode())
 
-    def _eager_loss(self, x_0: Tensor, pad: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The loss, and what the log shows of it: the loss per free element, and the bound in bits per element."""
-        given = self.method.given_in_training(draw_given(self.config.given, x_0, self.config.prefix))
-        out = self.method.loss(self.model, x_0, given=given, pad=pad, stratified=self.config.stratified)
-        free = _count_free(x_0, given, pad).clamp(min=1) / len(x_0)
-        return out.loss, torch.stack([out.loss.detach() / free, out.vlb / free / math.log(2)]).float()
-
-    def on_train_start(self) -> None:
-        """What the recipe says of the optimiser holds, also where a checkpoint brought older settings."""
-        optimizer, scheduler = self.trainer.optimizers[0], self.trainer.lr_scheduler_configs[0].scheduler
-        scheduler.base_lrs = [self.config.lr] * len(optimizer.param_groups)
-        for group, wanted in zip(optimizer.param_groups, self._groups()):
-            group["weight_decay"], group["betas"] = wanted["weight_decay"], self.config.betas
-            group["initial_lr"] = self.config.lr
-            group["lr"] = self.config.lr * self._learning_rate(self.global_step)
-            group |= {"fused": self._fused, "foreach": None, "capturable": False}
-        for weight, state in optimizer.state.items():  # a fused optimiser counts its steps on the device
-            state["step"] = state["step"].to(weight.device if self._fused else "cpu")
-        self._begin(optimizer)
+    def compiled(self, function: Callable[..., Any], mode: str = "default") -> Callable[..., Any]:
+        """The function, compiled where the configuration says so."""
+        return compiled(function, mode) if self.config.compile else function
 
     @property
-    def _fused(self) -> bool | None:
-        """Whether the optimiser is fused; elsewhere than on a GPU torch decides how it runs."""
+    def fused(self) -> bool | None:
+        """Whether optimisers are fused: on a GPU yes, elsewhere torch decides how they run."""
         return True if next(self.model.parameters()).device.type == "cuda" else None
 
-    def _begin(self, optimizer: Any) -> None:
-        """Take the whole step over from Lightning where that is possible."""
-        mode = self._graph_mode()
-        if self.config.accumulate == 1 and isinstance(self.trainer.strategy, SingleDeviceStrategy):
-            callbacks: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
-            self._ema = next((callback for callback in callbacks if isinstance(callback, Ema)), None)
-            self._whole = WholeStep(
-                self._batch_loss,
-                self.model.parameters(),
-                optimizer,
-                clip=self.config.clip,
-                bf16=self.config.precision == "bf16",
-                average=None if self._ema is None else self._ema.hand_over(self),
-                graph=mode,
-            )
+    def learning_rate(self, step: int) -> float:
+        """The learning rate of a step, as a part of its peak."""
+        rate: float = self.config.learning_rate(step, self.clock.spent)
+        return rate
 
-    def _graph_mode(self) -> GraphMode:
-        """Whether a step becomes a CUDA graph: what the configuration says, as far as this trainer allows it."""
-        single = isinstance(self.trainer.strategy, SingleDeviceStrategy) and self.device.type == "cuda"
-        if self.config.cuda_graph == "always":
-            seen = f"{self.trainer.world_size} on {self.device.type}"
-            require(single, "training.cuda_graph", "always", f"one process on a GPU, found {seen}; auto decides itself")
-            return "always"
-        net = self.model.module if isinstance(self.model, Hollow) else self.model
-        possible = single and is_packaged(net) and not self.config.graph_hindrances
-        return "auto" if possible and self.config.cuda_graph == "auto" else "never"
+    # ---- Lightning's hooks -------------------------------------------------------------------------------------------
+
+    def on_train_start(self) -> None:
+        """Apply the settings of the configuration; a checkpoint may have brought others, or those of another device."""
+        for optimizer, new in zip(self.optimisers(), self.new_optimisers()):
+            for group, settings in zip(optimizer.param_groups, new.param_groups):
+                group |= {name: value for name, value in settings.items() if name != "params"}
+            for weight, state in optimizer.state.items():
+                if "step" in state:  # a fused optimiser counts its steps on the device
+                    state["step"] = state["step"].to(weight.device if self.fused else "cpu")
+
+    def on_train_end(self) -> None:
+        """Free the memory of the CUDA graphs."""
+        self._step = None
+        self.zero_grad(set_to_none=True)
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Nothing where the step is done."""
-        if self._whole is None:
+        """No-op where the whole step ran the backward pass."""
+        if self._step is None:
             super().backward(loss, *args, **kwargs)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
-        """Nothing where the step is done."""
-        if self._whole is None:
+        """No-op where the whole step dropped the gradient."""
+        if self._step is None:
             super().optimizer_zero_grad(epoch, batch_idx, optimizer)
 
     def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
         """Call `training_step` alone where that is the whole step."""
-        if self._whole is None:
+        if self._step is None:
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         else:
             optimizer_closure()
 
-    def optimisers(self) -> list[torch.optim.Optimizer]:
-        """All that are stepped."""
-        return self.trainer.optimizers
-
-    def on_train_end(self) -> None:
-        """Give back the memory of the graph."""
-        self._whole = None
-        self.zero_grad(set_to_none=True)
-
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Every `log_every` steps, write the mean since the last row; a loss that is no number ends the run."""
-        last_part = batch_idx % self.config.accumulate == self.config.accumulate - 1
-        if last_part and self.global_step % self.config.log_every == 0:
+        """Write a row of the log every `log_every` steps."""
+        if self.global_step % self.config.log_every == 0:
             self.log_recent()
 
     def log_recent(self) -> None:
-        """Write the means of what was not yet written."""
+        """Write the means of the numbers since the last row; a loss that is not finite ends the run."""
         if not self._recent:
             return
-        loss, bits = torch.stack(self._recent).mean(0).tolist()
+        values = dict(zip(self.names, torch.stack(self._recent).mean(0).tolist()))
         self._recent.clear()
-        if not math.isfinite(loss):
-            raise ArithmeticError(f"the loss is {loss} at step {self.global_step}: {self.remedy}")
-        self.latest = {"loss": loss, "bits_per_element": bits}
-        rate = self.trainer.optimizers[0].param_groups[0]["lr"]
-        rows = {"train/loss": loss, "train/bits_per_element": bits, "train/lr": rate, "minutes": self.clock.minutes}
+        bad = next((name for name in self.must_be_finite if not math.isfinite(values[name])), None)
+        if bad is not None:
+            raise ArithmeticError(f"the {bad} is {values[bad]} at step {self.global_step}: {self.remedy}")
+        self.latest = {name: values[name] for name in self.on_screen}
+        row = {f"train/{name}": value for name, value in values.items()}
+        self.log_row(row | {"train/lr": self.trainer.optimizers[0].param_groups[0]["lr"]})
+
+    def log_row(self, row: dict[str, float]) -> None:
+        """Write numbers and the minutes of the run to the logs."""
         for logger in self.loggers:
-            logger.log_metrics(rows, self.global_step)
-
-    def on_validation_start(self) -> None:
-        """Start the sums of the bound."""
-        self._bound = torch.zeros(2, dtype=torch.float64, device=self.device)
-
-    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """The bound on -log p(free | given) of held-out objects, at 16 times each."""
-        generator = torch.Generator(self.device).manual_seed(seed_of(self.seed, -1, batch_idx, self.global_rank))
-        x_0, pad = batch["tokens"].long(), batch.get("pad")
-        given = None
-        if self.config.given == "prefix":
-            given = draw_given("prefix", x_0, self.config.prefix)
-        nats = self.method.bound(self.model, x_0, num_samples=16, given=given, pad=pad, generator=generator)
-        self._bound += torch.stack([nats.sum(), _count_free(x_0, given, pad).double()])
-
-    def on_validation_end(self) -> None:
-        """Write bits per element over all processes."""
-        nats, elements = self.trainer.strategy.reduce(self._bound, reduce_op="sum").tolist()
-        bits = nats / max(1.0, elements) / math.log(2)
-        self.latest["val_bits_per_element"] = bits
-        rows = {"val/bits_per_element": bits, "minutes": self.clock.minutes}
-        for logger in self.loggers:
-            logger.log_metrics(rows, self.global_step)
-
-    def configure_model(self) -> None:
-        """Under fsdp, shard each layer and then the rest over the processes."""
-        mesh = self.device_mesh
-        if mesh is not None and not isinstance(self.model, FSDPModule):
-            late = any(getattr(module, "projection", False) for module in self.model.modules())
-            require(not late, "model.projection", True, "false with fsdp, which shards the output layer")
-            lists = [m for m in self.model.modules() if isinstance(m, nn.ModuleList)]
-            for part in [*(part for parts in lists for part in parts), self.model]:
-                fully_shard(part, mesh=mesh["data_parallel"], reshard_after_forward=True)
-
-    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        """Clip the norm of the whole gradient, over all shards where there are any."""
-        if self.config.clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
-
-    def configure_optimizers(self) -> Any:
-        """Adam or AdamW; matrices decay, vectors do not."""
-        config = self.config
-        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
-        optimizer = kind(self._groups(), lr=config.lr, betas=config.betas, fused=self._fused)
-        scheduler = LambdaLR(optimizer, self._learning_rate)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
-
-    def _learning_rate(self, step: int) -> float:
-        return self.config.learning_rate(step, self.clock.spent)
+            logger.log_metrics(row | {"minutes": self.clock.minutes}, self.global_step)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add how long the run has trained."""
         checkpoint["minutes"] = self.clock.minutes
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The run has the rest of its minutes."""
+        """Start the clock at the minutes of the checkpoint."""
         self.clock.start(checkpoint.get("minutes", 0.0))
-
-    def _groups(self) -> list[dict[str, Any]]:
-        return weight_groups(self.model, self.config.weight_decay)
 
 
 def weight_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """What an optimiser is given: matrices, which decay, and vectors, which do not."""
+    """Parameter groups for an optimiser: matrices, which decay, and vectors, which do not."""
     weights = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in weights if p.dim() >= 2], "weight_decay": weight_decay},
         {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
-
-
-def _count_free(x_0: Tensor, given: Tensor | None, pad: Tensor | None) -> Tensor:
-    """How many elements of the batch are neither given nor padding."""
-    free = free_elements(given, pad)
-    return torch.full((), x_0.numel(), device=x_0.device) if free is None else free.sum()

@@ -5,7 +5,7 @@ A recipe is a YAML file with these fields; any of them can be set on the command
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Literal, Protocol
 
 from usd3._internal.checks import as_count, as_number, require
 from usd3._internal.fields import require_fields
@@ -14,7 +14,51 @@ from usd3.kinds.options import DataConfig
 from usd3.methods.options import MethodConfig
 from usd3.nets.options import ModelConfig
 
-__all__ = ["Recipe", "TrainingConfig"]
+__all__ = ["LoopConfig", "Recipe", "TrainingConfig", "learning_rate"]
+
+Decay = Literal["constant", "cosine", "linear", "halve"]
+
+
+def learning_rate(
+    step: int, steps: int, warmup: int, decay: Decay = "cosine", halve_every: int = 1, spent: float = 0.0
+) -> float:
+    """The learning rate at a step of `steps`, as a part of its peak.
+
+    It rises over `warmup` steps, at most a quarter of all, and then falls as `decay` says. In a run with a limit of
+    minutes, `spent` is the part of them that is over: the rate follows the clock where that is ahead of the steps.
+    """
+    rise_steps, rise_by_clock = min(warmup, steps // 4), 4 * spent
+    if decay == "halve":  # counted in steps, however long the run is
+        rise_steps, rise_by_clock = warmup, 0.0
+    rise = min(1.0, max((step + 1) / rise_steps, rise_by_clock)) if rise_steps else 1.0
+    done = min(1.0, max(max(0, step - rise_steps) / max(1, steps - rise_steps), spent))
+    match decay:
+        case "constant":
+            return rise
+        case "cosine":
+            return rise * (0.5 + 0.5 * math.cos(math.pi * done))
+        case "linear":
+            return rise * (1 - done)
+        case "halve":
+            return rise * 0.5 ** (step // halve_every)
+
+
+class LoopConfig(Protocol):
+    """The settings that the training of every network has."""
+
+    steps: int
+    minutes: float | None
+    precision: Literal["fp32", "bf16"]
+    compile: bool
+    cuda_graph: Literal["auto", "always", "never"]
+    accelerator: Literal["auto", "cpu", "gpu"]
+    log_every: int
+    checkpoint_every: int
+    keep: int
+
+    def learning_rate(self, step: int, spent: float = 0.0) -> float:
+        """The learning rate at a step, as a part of its peak."""
+        ...
 
 
 @dataclass
@@ -75,7 +119,7 @@ class TrainingConfig:
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.01
     warmup: int = 500
-    decay: Literal["constant", "cosine", "linear", "halve"] = "cosine"
+    decay: Decay = "cosine"
     halve_every: int = 47_000
     clip: float | None = 1.0
     ema: float = 0.999
@@ -115,31 +159,20 @@ class TrainingConfig:
     @property
     def graph_hindrances(self) -> list[str]:
         """The settings with which a step cannot be one CUDA graph."""
-        own_graphs = self.compile and self.compile_mode != "default"
-        found = {
+        compiler_graphs = self.compile and self.compile_mode != "default"
+        settings = {
             f"training.accelerator {self.accelerator}": self.accelerator == "cpu",
             f"training.accumulate {self.accumulate}": self.accumulate > 1,
             f"training.strategy {self.strategy}": self.strategy != "auto",
             f"training.devices {self.devices}": self.devices not in (1, "auto"),
             f"training.nodes {self.nodes}": self.nodes > 1,
-            f"training.compile_mode {self.compile_mode}": own_graphs,
+            f"training.compile_mode {self.compile_mode}": compiler_graphs,
         }
-        return [setting for setting, hinders in found.items() if hinders]
+        return [setting for setting, hinders in settings.items() if hinders]
 
     def learning_rate(self, step: int, spent: float = 0.0) -> float:
-        """The learning rate at a step, as a part of the peak; `spent` is the part of `minutes` that is behind us."""
-        warmup, hurried = min(self.warmup, self.steps // 4), 4 * spent
-        if self.decay == "halve":  # counted in steps, however long the run is
-            warmup, hurried = self.warmup, 0.0
-        rise = min(1.0, max((step + 1) / warmup, hurried)) if warmup else 1.0
-        done = max(max(0.0, step - warmup) / max(1, self.steps - warmup), spent)
-        fall = {
-            "constant": 1.0,
-            "cosine": 0.5 + 0.5 * math.cos(math.pi * min(1.0, done)),
-            "linear": 1 - min(1.0, done),
-            "halve": 0.5 ** (step // self.halve_every),
-        }
-        return rise * fall[self.decay]
+        """The learning rate at a step, as a part of its peak; `spent` is the part of `minutes` that is over."""
+        return learning_rate(step, self.steps, self.warmup, self.decay, self.halve_every, spent)
 
 
 @dataclass

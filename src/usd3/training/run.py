@@ -1,42 +1,28 @@
-"""One run: a folder with the recipe, the logs, the checkpoints, and at the end the trained model."""
+"""One run of a diffusion model: a folder with the recipe, the logs, the checkpoints, and the trained model."""
 
-import logging
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy
 
 from usd3._internal.checks import require
-from usd3._internal.interrupts import defer_interrupts
-from usd3._internal.processes import leads_run
-from usd3._internal.progress import say
 from usd3._internal.random import seed_of
-from usd3._internal.threads import waiting_asleep
 from usd3.core.noise import Marginal
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.fingerprints import fingerprint
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.pipeline import Pipeline, PipelineConfig, save_pretrained
 from usd3.pipeline.trust import foreign_classes, require_trusted
-from usd3.training.callbacks import Ema, StopOnSignal, StopOnTime, TrainingProgress
-from usd3.training.checkpoints import (
-    AtomicCheckpointIO,
-    Checkpoints,
-    averaged_export,
-    newest_whole,
-    require_fitting,
-    step_of,
-)
 from usd3.training.curves import loss_plot
-from usd3.training.folder import begin, own_folder, read_recipe, require_same_data
+from usd3.training.data import SequenceData
+from usd3.training.diffusion import DiffusionTraining
+from usd3.training.ema import Ema
+from usd3.training.fitting import TrainingRun
 from usd3.training.logs import run_logs
-from usd3.training.module import SequenceData, Training
 from usd3.training.options import Recipe, TrainingConfig
 
 __all__ = ["default_prefix", "fit", "pipeline_for"]
@@ -77,7 +63,6 @@ def default_prefix(config: TrainingConfig, length: int) -> int:
     return config.prefix if config.given == "prefix" else min(config.prefix, length // 2)
 
 
-@waiting_asleep()
 def fit(
     recipe: Recipe,
     folder: Path | str,
@@ -91,104 +76,92 @@ def fit(
     and SIGTERM end it after the current step with a checkpoint, and then raise KeyboardInterrupt. `callbacks` are
     Lightning's, besides our own.
     """
-    folder = Path(folder)
-    possible = recipe.training.accelerator != "gpu" or torch.cuda.is_available()
+    folder, config = Path(folder), recipe.training
+    possible = config.accelerator != "gpu" or torch.cuda.is_available()
     require(possible, "training.accelerator", "gpu", "cpu or auto, as torch sees no GPU")
-    alone = recipe.training.minutes is None or _world(recipe.training) == 1
-    require(alone, "training.minutes", recipe.training.minutes, "null with several processes, or training.devices 1")
-    with own_folder(folder, resume):
-        return _fit(recipe, folder, resume, progress, callbacks)
-
-
-def _fit(recipe: Recipe, folder: Path, resume: bool, progress: bool, callbacks: Sequence[pl.Callback]) -> Pipeline:
-    """`fit` in a folder that is ours; what does not fit together is refused before anything is written."""
-    if resume:
-        _require_same(recipe, folder)
-    dataset = recipe.data.load()
-    told = _about(dataset)
-    if resume:
-        require_same_data(told, folder, str(recipe.data.path or f"the data {dataset.name}"))
-    start = newest_whole(folder / "checkpoints") if resume else None
-    done = 0 if start is None else step_of(start)
-    require(
-        recipe.training.steps >= done, "training.steps", recipe.training.steps, f"at least the {done} that are done"
-    )
-    if start is not None:
-        _config_for(recipe, dataset).require_weights(folder)  # before a network of any size is made
-    pipeline = pipeline_for(recipe, dataset)
-    pipeline.diffusion.validate = False  # the data are checked, and a loss that is no number is noticed
-    pipeline.diffusion.impl = recipe.training.impl
-    pipeline.model.train()  # Lightning trains a network in the mode it finds
-    module = Training(pipeline.model, pipeline.method, recipe.training, recipe.seed)
-    if start is not None:
-        require_fitting(start, module)
-    if leads_run():
-        begin(folder, asdict(recipe), told)
-    data = SequenceData(dataset, recipe.training, recipe.seed, recipe.data)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning.*")
-        further = [*callbacks, TrainingProgress()] if progress else [*callbacks]
-        trainer = _trainer(recipe.training, folder, pipeline.config, further)
-        with defer_interrupts():
-            trainer.fit(module, data, ckpt_path=start, weights_only=True)
-    if trainer.is_global_zero:
-        _plot(folder)
-    if trainer.global_step < recipe.training.steps and not module.clock.over:
-        raise KeyboardInterrupt(f"stopped at step {trainer.global_step}")
-    if start is not None and trainer.global_step == done:
-        more = f"steps {2 * done}" if done >= recipe.training.steps else f"minutes {2 * (module.clock.limit or 1):g}"
-        say(f"{folder} is finished, with {done} steps; for more: --resume {folder} --training.{more}")
-    require_trusted(PipelineConfig.read(folder), foreign_classes(recipe))  # where nothing was left to train, it is old
+    alone = config.minutes is None or _world(config) == 1
+    require(alone, "training.minutes", config.minutes, "null with several processes, or training.devices 1")
+    DiffusionRun(recipe).fit(folder, resume, progress, callbacks)
+    # a run in which nothing was left to train keeps its old config.json
+    require_trusted(PipelineConfig.read(folder), foreign_classes(recipe))
     return Pipeline.from_pretrained(folder, device="cpu", trust_code=True)
 
 
-def _about(dataset: Dataset) -> dict[str, Any]:
-    """By what the data of a run are known again."""
-    train = dataset.train
-    known = {"num_classes": dataset.num_classes, "shape": list(dataset.shape), "train_objects": len(train)}
-    return known | {"fingerprint": fingerprint(train.tokens, train.pad)}
+class DiffusionRun(TrainingRun):
+    """The run of a recipe."""
 
+    prefix = "training."
 
-def _require_same(recipe: Recipe, folder: Path) -> None:
-    """What a run is about cannot change when it is resumed; how it is trained, and where its data are, can."""
-    file = folder / "recipe.yaml"
-    before, now, default = read_recipe(folder), asdict(recipe), asdict(Recipe())
-    before["data"]["path"] = now["data"]["path"]
-    for part in ("data", "diffusion", "method", "model"):
-        for name, value in now[part].items():
-            kept = before.get(part, {}).get(name, default[part][name])
-            require(value == kept, f"{part}.{name}", value, f"{kept}, as in {file}; start a new run to change it")
-    require(recipe.seed == before["seed"], "seed", recipe.seed, f"{before['seed']}, as in {file}")
+    def __init__(self, recipe: Recipe):
+        super().__init__(recipe.training)
+        self._recipe, self.ema = recipe, Ema(recipe.training.ema)
 
+    def recipe(self) -> dict[str, Any]:
+        """The whole recipe."""
+        return asdict(self._recipe)
 
-def _trainer(config: TrainingConfig, folder: Path, pipeline: PipelineConfig, further: list[pl.Callback]) -> pl.Trainer:
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    table, ema = CSVLogger(folder, name="logs", flush_logs_every_n_steps=1), Ema(config.ema)
-    export = averaged_export(folder, ema, pipeline)
-    checkpoints = Checkpoints(folder, config.checkpoint_every, config.keep, export)
-    callbacks = [ema, StopOnTime(), checkpoints, StopOnSignal(), *further]
-    return pl.Trainer(
-        default_root_dir=folder,
-        max_steps=config.steps,
-        max_epochs=-1,
-        accumulate_grad_batches=config.accumulate,
-        precision={"fp32": "32-true", "bf16": "bf16-mixed"}[config.precision],  # type: ignore[arg-type]
-        accelerator=config.accelerator,
-        devices=_devices(config),
-        num_nodes=config.nodes,
-        strategy=_strategy(config),
-        logger=[table, TensorBoardLogger(folder, name="logs", version=table.version)],
-        callbacks=callbacks,
-        plugins=[AtomicCheckpointIO()],
-        val_check_interval=config.validate_every * config.accumulate if config.validate_every else None,
-        check_val_every_n_epoch=None,
-        limit_val_batches=None if config.validate_every else 0,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    def fixed_settings(self, recipe: dict[str, Any]) -> dict[str, Any]:
+        """Data, diffusion, method, model and seed; an older recipe has the defaults of settings that it lacks."""
+        default = asdict(Recipe())
+        parts = {part: default[part] | recipe.get(part, {}) for part in ("data", "diffusion", "method", "model")}
+        settings = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+        del settings["data.path"]  # data may be moved
+        return settings | {"seed": recipe["seed"]}
+
+    def load_data(self) -> dict[str, Any]:
+        """The recipe's data; facts on the training objects."""
+        recipe = self._recipe
+        self.dataset = recipe.data.load()
+        self.data_name = str(recipe.data.path or f"the data {self.dataset.name}")
+        self.data = SequenceData(self.dataset, recipe.training, recipe.seed, recipe.data)
+        train = self.dataset.train
+        return {
+            "num_classes": self.dataset.num_classes,
+            "shape": list(self.dataset.shape),
+            "train_objects": len(train),
+            "fingerprint": fingerprint(train.tokens, train.pad),
+        }
+
+    def build(self, resumed: Path | None) -> DiffusionTraining:
+        """The network and its method, in training mode."""
+        recipe = self._recipe
+        if resumed is not None:
+            _config_for(recipe, self.dataset).require_weights(resumed)  # before a network, which may be huge, is built
+        pipeline = pipeline_for(recipe, self.dataset)
+        pipeline.diffusion.validate = False  # the data are checked, and a loss that is not finite is noticed
+        pipeline.diffusion.impl = recipe.training.impl
+        pipeline.model.train()  # Lightning keeps the mode of a network
+        self._pipeline_config = pipeline.config
+        return DiffusionTraining(pipeline.model, pipeline.method, recipe.training, recipe.seed)
+
+    def trainer_options(self) -> dict[str, Any]:
+        """Precision, processes and validation."""
+        config = self._recipe.training
+        return {
+            "accumulate_grad_batches": config.accumulate,
+            "precision": {"fp32": "32-true", "bf16": "bf16-mixed"}[config.precision],
+            "devices": _devices(config),
+            "num_nodes": config.nodes,
+            "strategy": _strategy(config),
+            "val_check_interval": config.validate_every * config.accumulate if config.validate_every else None,
+            "check_val_every_n_epoch": None,
+            "limit_val_batches": None if config.validate_every else 0,
+        }
+
+    def export(self, folder: Path, trainer: pl.Trainer, module: Any) -> None:
+        """Write the averaged model."""
+        assert self.ema is not None
+        weights = self.ema.state(trainer, module)
+        if trainer.is_global_zero:
+            config = replace(self._pipeline_config, steps=trainer.global_step, minutes=module.clock.minutes)
+            save_pretrained(folder, config, {name.removeprefix("model."): value for name, value in weights.items()})
+
+    def finish(self, folder: Path) -> None:
+        """Plot the loss; without numbers in the log there is no picture."""
+        logs = run_logs(folder)
+        if logs:
+            with suppress(ValueError):
+                loss_plot(logs, folder / "loss.png")
 
 
 def _devices(config: TrainingConfig) -> Any:
@@ -208,11 +181,3 @@ def _strategy(config: TrainingConfig) -> Any:
     if config.strategy != "fsdp":
         return config.strategy
     return ModelParallelStrategy(_world(config), tensor_parallel_size=1, save_distributed_checkpoint=False)
-
-
-def _plot(folder: Path) -> None:
-    """The loss plot; a run is not lost for want of a picture."""
-    logs = run_logs(folder)
-    if logs:
-        with suppress(ValueError):
-            loss_plot(logs, folder / "loss.png")

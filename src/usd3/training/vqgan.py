@@ -16,7 +16,7 @@ from usd3.kinds.image.perceptual import Perceptual, load_perceptual
 from usd3.kinds.image.reports import reconstruction_report
 from usd3.kinds.image.vqgan import VQGAN
 from usd3.pictures import reconstruction_grid
-from usd3.training.images import FitConfig, ImageTraining, channels_last, fit, write_results
+from usd3.training.images import FitConfig, ImageTraining, channels_last, fit_images, write_results
 from usd3.training.step import Batch, WholeStep
 
 __all__ = ["VQGANConfig", "VQGANTraining", "train_vqgan"]
@@ -35,7 +35,7 @@ class VQGANConfig(FitConfig):
         blocks: residual blocks of a stage.
         codebook: "ema" (codes are moving averages) or "gradient" (codes are weights with a loss of their own).
         commitment: weight of the loss that pulls the encoder towards the codes.
-        restart_after: steps without use after which a code starts anew at a random output of the encoder; null: never.
+        restart_after: steps without use after which a code restarts at a random output of the encoder; null: never.
         perceptual: what images look like: a folder that `usd3 classifier` made, or a file with the weights of
             torchvision's VGG16; null: no perceptual loss.
         lpips: a file with LPIPS' linear weights for that VGG16, unless the same file has them; null: none.
@@ -87,153 +87,164 @@ class VQGANConfig(FitConfig):
 class VQGANTraining(ImageTraining):
     """L1, the codebook's losses, a perceptual distance, and after a while a GAN with a hinge loss.
 
-    Before the GAN begins its discriminator costs nothing. From then on each step is two: one of the VQGAN, and one of
-    the discriminator on the images and reconstructions that this had. The weight of the GAN's loss rises from 0.
+    Before the GAN begins, its discriminator costs nothing. From then on each step is two: one of the VQGAN, and one of
+    the discriminator on the same images and their reconstructions. The weight of the GAN's loss rises from 0.
     """
 
     names = ("loss", "l1", "codebook", "perceptual", "gan", "perplexity", "discriminator", "logit_gap")
     on_screen = ("loss", "l1", "perplexity")
+    must_be_finite = names
     config: VQGANConfig
 
     def __init__(self, config: VQGANConfig, images: Images):
-        model = config.build()
-        model.require_size(images.train)
-        super().__init__(model, config, images)
+        super().__init__(config, images)
         self.discriminator = channels_last(Discriminator(config.discriminator_width))
-        # no part of the module: it is neither trained nor saved
+        # in a tuple, so that it is no part of the module: it is neither trained nor saved
         self._perceptual = (load_perceptual(config.perceptual, config.lpips),)
-        seen_by = config.perceptual if self.perceptual is not None and self.perceptual.kind == "classifier" else None
-        # now, as the folder may change while the VQGAN is trained
-        self._perceptual_told = {} if seen_by is None else {"perceptual_fingerprint": fingerprint(seen_by)}
+        kind = "none" if self.perceptual is None else self.perceptual.kind
+        self._perceptual_facts: dict[str, str] = {"perceptual": kind}
+        if kind == "classifier" and config.perceptual is not None:
+            # now, as the folder may change while the VQGAN is trained
+            self._perceptual_facts["perceptual_fingerprint"] = fingerprint(config.perceptual)
         self._restored: dict[str, Any] | None = None
         # in parts, so that little is left to compile when the GAN begins
-        self._reconstructed = self.compiled(self._eager_reconstructed)
-        self._fooled = self.compiled(self._eager_fooled)
-        self._judged = self.compiled(self._eager_judged)
-        self._generate: WholeStep | None = None
-        self._judge: WholeStep | None = None
+        self._reconstruct = self.compiled(self._eager_reconstruct)
+        self._fool = self.compiled(self._eager_fool)
+        self._judge = self.compiled(self._eager_judge)
+        self._discriminator_step: WholeStep | None = None
+
+    @staticmethod
+    def network(config: VQGANConfig, images: Images) -> VQGAN:
+        """The VQGAN; it refuses images whose sides it cannot halve."""
+        model = config.build()
+        model.require_size(images.train)
+        return model
 
     @property
     def perceptual(self) -> Perceptual | None:
-        """The distance, where there is one."""
+        """The perceptual distance, where there is one."""
         return self._perceptual[0]
 
-    def told(self) -> dict[str, Any]:
-        """Which perceptual loss it was, too."""
-        kind = "none" if self.perceptual is None else self.perceptual.kind
-        return {**super().told(), "perceptual": kind, **self._perceptual_told}
+    def description(self) -> dict[str, Any]:
+        """Also which perceptual loss it was."""
+        return {**super().description(), **self._perceptual_facts}
+
+    # ---- optimisers --------------------------------------------------------------------------------------------------
+
+    def new_optimisers(self) -> list[torch.optim.Optimizer]:
+        """Adam for the VQGAN and for the discriminator, with the paper's averages."""
+        settings: dict[str, Any] = {"lr": self.config.lr, "betas": (0.0, 0.99), "fused": self.fused}
+        return [torch.optim.Adam(net.parameters(), **settings) for net in (self.model, self.discriminator)]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam for both networks; Lightning knows of the first."""
-        networks = (self.model, self.discriminator)
-        mine, other = (torch.optim.Adam(net.parameters(), lr=self.config.lr, fused=self.fused) for net in networks)
-        self._other = other
-        return mine
+        """Lightning knows of the first."""
+        first, self._discriminator_optimiser = self.new_optimisers()
+        return first
 
     def optimisers(self) -> list[torch.optim.Optimizer]:
-        """That of the VQGAN and that of the discriminator."""
-        return [*super().optimisers(), self._other]
+        """The optimisers of the VQGAN and of the discriminator."""
+        return [*super().optimisers(), self._discriminator_optimiser]
 
-    def settings(self) -> dict[str, Any]:
-        """The paper's."""
-        return {"betas": (0.0, 0.99)}
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the optimiser of the discriminator."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["discriminator_optimizer"] = self._discriminator_optimiser.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the state of the discriminator's optimiser until that is made."""
+        super().on_load_checkpoint(checkpoint)
+        self._restored = checkpoint["discriminator_optimizer"]
+
+    # ---- steps -------------------------------------------------------------------------------------------------------
 
     def on_train_start(self) -> None:
         """Begin without the GAN."""
         if self._restored is not None:
-            self._other.load_state_dict(self._restored)
+            self._discriminator_optimiser.load_state_dict(self._restored)
         super().on_train_start()
         if self.perceptual is not None:
             channels_last(self.perceptual).to(self.device)
         shape = (2 * self.config.batch_size, *self.pixels.shape[1:])
         pair = torch.zeros(shape, device=self.device)
-        # both have a place of their own, where graphs find them
+        # CUDA graphs read both at their addresses
         self._pair, self._gan_weight = pair.to(memory_format=torch.channels_last), torch.zeros((), device=self.device)
-        self._weighed, self._nothing = 0.0, torch.zeros(2, device=self.device)
-        self._generate = self._generator_step()
+        self._last_gan_weight, self._not_judged = 0.0, torch.zeros(2, device=self.device)
+        self._step = self._generator_step()
 
     def on_train_end(self) -> None:
-        """Give back the memory of the graphs."""
-        self._generate = self._judge = None
-        self.zero_grad(set_to_none=True)
+        """Free the memory of both CUDA graphs."""
+        self._discriminator_step = None
+        super().on_train_end()
 
-    def train_on(self, images: Tensor, labels: Tensor | None, done: float) -> Tensor:
+    def train_on_images(self, images: Tensor, labels: Tensor | None, progress: float) -> Tensor:
         """A step of the VQGAN, and once the GAN has begun one of the discriminator."""
-        started = done - self.config.gan_start
-        if self.config.gan_weight > 0 and started >= 0:
-            if self._judge is None:
+        since_start = progress - self.config.gan_start
+        if self.config.gan_weight > 0 and since_start >= 0:
+            if self._discriminator_step is None:
                 self._begin_gan()
-            self._weigh_gan(self.config.gan_weight * min(1.0, started / _RAMP))
-        assert self._generate is not None
-        shown = self._generate({"images": images})[1]
-        judged = self._nothing if self._judge is None else self._judge({"pair": self._pair})[1]
-        return torch.cat([shown, judged])
+            self._set_gan_weight(self.config.gan_weight * min(1.0, since_start / _RAMP))
+        assert self._step is not None
+        numbers = self._step({"images": images})[1]
+        judge = self._discriminator_step
+        judged = self._not_judged if judge is None else judge({"pair": self._pair})[1]
+        return torch.cat([numbers, judged])
 
     def _begin_gan(self) -> None:
-        """From now on another step; the graph of the one before goes."""
-        self._judge = self.whole_step(self._judging_loss, list(self.discriminator.parameters()), self._other)
-        self._generate = self._generator_step()
+        """Make the step of the discriminator, and another one of the VQGAN; the graph of the old one goes."""
+        weights = self.discriminator.parameters()
+        self._discriminator_step = self.whole_step(self._discriminator_loss, weights, self._discriminator_optimiser)
+        self._step = self._generator_step()
 
-    def _weigh_gan(self, weight: float) -> None:
+    def _set_gan_weight(self, weight: float) -> None:
         """Write the weight to the device where it changes."""
-        if weight != self._weighed:
+        if weight != self._last_gan_weight:
             self._gan_weight.fill_(weight)
-            self._weighed = weight
+            self._last_gan_weight = weight
 
     def _generator_step(self) -> WholeStep:
-        return self.whole_step(self._generator_loss, list(self.model.parameters()), self.optimisers()[0])
+        return self.whole_step(self._generator_loss, self.model.parameters(), self.optimisers()[0])
 
     def _generator_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss of the VQGAN and its parts; with a GAN, images and reconstructions go where that finds them."""
-        self.discriminator.requires_grad_(False)  # its gradients are none of this step's
+        """The loss of the VQGAN and its parts; with a GAN, images and reconstructions go to the discriminator."""
+        self.discriminator.requires_grad_(False)  # this step does not train it
         real = self.augmented(batch["images"])
-        fake, loss, parts, perplexity = self._reconstructed(real)
+        fake, loss, parts, perplexity = self._reconstruct(real)
         gan = torch.zeros((), device=real.device)
-        if self._judge is not None:
-            gan = self._fooled(fake)
+        if self._discriminator_step is not None:
+            gan = self._fool(fake)
             loss = loss + self._gan_weight * gan
             self._pair[: len(real)].copy_(real)
             self._pair[len(real) :].copy_(fake.detach())
         return loss, torch.stack([part.detach().float() for part in (loss, *parts, gan, perplexity)])
 
-    def _eager_reconstructed(self, real: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
+    def _eager_reconstruct(self, real: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
         """The reconstructions, the loss without the GAN, its parts, and the perplexity of the tokens."""
         fake, codebook, perplexity = self.model(real)
         l1 = (fake - real).abs().mean()
         looks = torch.zeros((), device=real.device) if self.perceptual is None else self.perceptual(fake, real)
         return fake, l1 + codebook + self.config.perceptual_weight * looks, (l1, codebook, looks), perplexity
 
-    def _eager_fooled(self, fake: Tensor) -> Tensor:
-        """How far reconstructions are from passing as real."""
+    def _eager_fool(self, fake: Tensor) -> Tensor:
+        """The GAN's loss of the VQGAN: how far reconstructions are from passing as real."""
         logits: Tensor = self.discriminator(fake)
         return -logits.mean()
 
-    def _judging_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _discriminator_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         self.discriminator.requires_grad_(True)
-        return self._judged(batch["pair"])  # type: ignore[no-any-return]
+        return self._judge(batch["pair"])  # type: ignore[no-any-return]
 
-    def _eager_judged(self, pair: Tensor) -> tuple[Tensor, Tensor]:
+    def _eager_judge(self, pair: Tensor) -> tuple[Tensor, Tensor]:
         """The hinge loss of the discriminator; how far apart its logits are."""
         real, fake = self.discriminator(pair).chunk(2)
         loss = 0.5 * (F.relu(1 - real).mean() + F.relu(1 + fake).mean())
         return loss, torch.stack([loss.detach(), (real.mean() - fake.mean()).detach()])
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the other optimiser."""
-        super().on_save_checkpoint(checkpoint)
-        checkpoint["discriminator_optimizer"] = self._other.state_dict()
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The other optimiser, for when it is there."""
-        super().on_load_checkpoint(checkpoint)
-        self._restored = checkpoint["discriminator_optimizer"]
-
 
 def train_vqgan(
     config: VQGANConfig, folder: Path | str, images: Images | None = None, resume: bool = False, progress: bool = True
 ) -> VQGAN:
-    """Train a VQGAN in a folder; afterwards its results.json says how well it does, and so does a picture."""
-    images = fit(config, folder, lambda loaded: VQGANTraining(config, loaded), images, resume, progress)
+    """Train a VQGAN in a folder; afterwards write results.json, the errors of its reconstructions, and a picture."""
+    images = fit_images(config, VQGANTraining, folder, images, resume, progress)
     vqgan = load_vqgan(folder, "cpu" if config.accelerator == "cpu" else None)
     kind = about(folder, "vqgan")["perceptual"]
     write_results(folder, {"perceptual": kind, **reconstruction_report(vqgan, images, progress=progress)})
@@ -242,5 +253,5 @@ def train_vqgan(
 
 
 def _picture(vqgan: VQGAN, images: Images, folder: Path) -> None:
-    some = spread(images.test, 16)
-    reconstruction_grid(some, vqgan.decode_images(vqgan.encode_images(some)), folder / "reconstructions.png")
+    originals = spread(images.test, 16)
+    reconstruction_grid(originals, vqgan.decode_images(vqgan.encode_images(originals)), folder / "reconstructions.png")

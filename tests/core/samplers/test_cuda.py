@@ -8,7 +8,7 @@ import torch
 
 import usd3
 from support.problems import NOISES, D, K
-from usd3._internal.graphs import Replayed, as_captured
+from usd3._internal.graphs import GraphedFunction, as_captured
 from usd3.core.options import DiffusionConfig
 from usd3.nets.options import ModelConfig
 from usd3.pipeline.pipeline import Pipeline, PipelineConfig
@@ -45,12 +45,12 @@ def replayed(monkeypatch):
     """Every function that a sampling run prepares for replay."""
     made = []
 
-    class Recorded(Replayed):
+    class Recorded(GraphedFunction):
         def __init__(self, fn):
             super().__init__(fn)
             made.append(self)
 
-    monkeypatch.setattr("usd3.core.samplers.run.Replayed", Recorded)
+    monkeypatch.setattr("usd3.core.samplers.run.GraphedFunction", Recorded)
     yield made
     made.clear()
 
@@ -254,7 +254,7 @@ def test_memory_is_given_back():
 
 def test_replayed_is_the_function_itself():
     weight = torch.randn(64, 64, device="cuda")
-    fn = Replayed(lambda x, y: torch.tanh(x @ weight) + y)
+    fn = GraphedFunction(lambda x, y: torch.tanh(x @ weight) + y)
     for i in range(8):
         x, y = torch.randn(16, 64, device="cuda"), torch.randn(64, device="cuda")
         out = fn(x, y)
@@ -270,4 +270,4 @@ def test_an_error_of_the_function_is_the_users():
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        Replayed(broken)(torch.ones(3, device="cuda"))
+        GraphedFunction(broken)(torch.ones(3, device="cuda"))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from usd3._internal.checks import Checks
-from usd3._internal.graphs import Replayed
+from usd3._internal.graphs import GraphedFunction
 from usd3._internal.random import uniform
 from usd3.core import fused
 from usd3.core.belief import FINITE, Level, data_logits
@@ -66,7 +66,7 @@ class Run:
 
     def replayed(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """A function of tensors on the device that every step calls: a CUDA graph where `graph` is on."""
-        return Replayed(function) if self.graph else function
+        return GraphedFunction(function) if self.graph else function
 
     def moves(self, time: Tensor, jumps: Jumps, move: Move) -> StepFunction:
         """`step(x, i)`: the move at the i-th of S times, with all coefficients computed now.

@@ -1,0 +1,85 @@
+"""Which elements are given, in training and in generation."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from usd3.core.given import box_given, draw_given, named_elements, prefix_given, region_given
+
+
+def test_masks_of_training_are_of_every_kind():
+    torch.manual_seed(0)
+    given = draw_given("random", torch.zeros(4000, 8, dtype=torch.long))
+    changes = (given[:, 1:] != given[:, :-1]).sum(1)
+    nothing = ~given.any(1)
+    prefix = given[:, 0] & ~given[:, -1] & (changes == 1)
+    gap = given[:, 0] & given[:, -1] & (changes == 2)
+    assert 0.25 < nothing.float().mean() < 0.45
+    assert prefix.float().mean() > 0.2
+    assert gap.float().mean() > 0.05
+    assert (changes > 2).float().mean() > 0.05
+    assert draw_given("none", given.long()) is None
+    fixed = draw_given("prefix", torch.zeros(2, 8, dtype=torch.long), 3)
+    assert fixed is not None
+    assert fixed.tolist() == [[True] * 3 + [False] * 5] * 2
+    shaped = draw_given("random", torch.zeros(4, 2, 4, dtype=torch.long))
+    assert shaped is not None
+    assert shaped.shape == (4, 2, 4)
+
+
+def test_gaps_of_objects_with_several_dimensions_are_boxes():
+    torch.manual_seed(0)
+    x = torch.zeros(3000, 4, 6, dtype=torch.long)
+    given = draw_given("random", x)
+    assert given is not None
+    free = ~given
+    rows, columns = free.any(2), free.any(1)
+    spans = [
+        (line[:, 1:] != line[:, :-1]).sum(1) + line[:, 0].long() + line[:, -1].long() == 2 for line in (rows, columns)
+    ]
+    area = rows.sum(1) * columns.sum(1)
+    box = spans[0] & spans[1] & (free.flatten(1).sum(1) == area)
+    inner = box & given[:, 0].any(1) & given[:, -1].any(1) & ~given.flatten(1).all(1)
+    assert 0.2 < inner.float().mean() < 0.5  # a quarter, and a few of the other kinds that happen to be boxes
+    assert len(area[inner].unique()) > 8
+    assert len({(int(r.long().argmax()), int(c.long().argmax())) for r, c in zip(rows[inner], columns[inner])}) == 24
+    torch.manual_seed(0)
+    flat = draw_given("random", x.flatten(1))
+    same = (flat == given.flatten(1)).all(1)
+    assert 0.7 < same.float().mean() < 0.85  # all kinds but the gap are as for flat objects
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 5), (2, 3, 4)])
+def test_no_mask_waits_for_the_device(shape):
+    with FakeTensorMode():  # has no values, so whoever asks for one fails
+        given = draw_given("random", torch.zeros(4, *shape, dtype=torch.long))
+    assert given is not None
+    assert given.shape == (4, *shape)
+
+
+def test_flat_masks_stay_as_they_were():
+    torch.manual_seed(5)
+    given = draw_given("random", torch.zeros(4, 6, dtype=torch.long))
+    assert given is not None
+    assert ["".join("-x"[int(g)] for g in row) for row in given] == ["xxxx-x", "------", "-x----", "xxxx--"]
+
+
+def test_masks_of_generation():
+    box = box_given((3, 4), [(1, 3), (0, 2)])
+    assert box.tolist() == [[True] * 4, [False, False, True, True], [False, False, True, True]]
+    assert torch.equal(box_given((4,), [(1, 3)]), region_given(4, 1, 3))
+    for ranges in ([(1, 3)], [(1, 3), (2, 2)], [(1, 3), (0, 5)]):
+        with pytest.raises(ValueError, match="expected"):
+            box_given((3, 4), ranges)
+    assert prefix_given(4, 2).tolist() == [True, True, False, False]
+    assert region_given(4, 1, 3).tolist() == [True, False, False, True]
+    assert named_elements((8,), "0:2;4:5; 4:6").nonzero().flatten().tolist() == [0, 1, 4, 5]
+    assert torch.equal(
+        named_elements((3, 4), "1:3,0:2;0:1,3:4;11:12").nonzero(),
+        torch.tensor([[0, 3], [1, 0], [1, 1], [2, 0], [2, 1], [2, 3]]),
+    )
+    for call in (lambda: prefix_given(4, 5), lambda: region_given(4, 3, 3), lambda: region_given(4, 0, 5)):
+        with pytest.raises(ValueError, match="expected"):
+            call()
+    with pytest.raises(ValueError, match="prefix = 8"):
+        draw_given("prefix", torch.zeros(2, 8, dtype=torch.long), 8)
