@@ -29,7 +29,7 @@ def _page(path: Path) -> tuple[str, dict[str, bytes]]:
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
         for output in cell.get("outputs", []):
             if "text" in output:
-                parts.append(f"```text title=\"prints\"\n{''.join(output['text']).rstrip()}\n```")
+                parts.append(f'```text title="prints"\n{"".join(output["text"]).rstrip()}\n```')
             if "image/png" in output.get("data", {}):
                 name = f"{path.stem}-{len(pictures) + 1}.png"
                 pictures[name] = base64.b64decode("".join(output["data"]["image/png"]))
