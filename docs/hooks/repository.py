@@ -16,6 +16,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?P<text>!?\[[^\[\]]*\])\((?P<path>[^()\s#:]+)(?P<anchor>#[^()\s]*)?\)")
 CODE = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".tex": "latex", "Makefile": "make"}
+PIPE = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")  # in a table: code with a pipe that code hosts want escaped
 NOTEBOOK = ".ipynb"  # the other hook makes pages of these
 
 
@@ -87,4 +88,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         here = relpath(_uri(path, docs), PurePosixPath(uri).parent)
         return f"{link['text']}({here}{link['anchor'] or ''})"
 
-    return LINK.sub(moved, markdown)
+    escaped = PIPE.sub(lambda code: "<code>" + code[1].replace("\\|", "&#124;") + "</code>", markdown)
+    return LINK.sub(moved, escaped)
