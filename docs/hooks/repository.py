@@ -6,6 +6,7 @@ else as it is. A link to a folder leads to its README.md, and is plain text wher
 """
 
 import re
+from html import escape
 from os.path import relpath
 from pathlib import Path, PurePosixPath
 
@@ -88,5 +89,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         here = relpath(_uri(path, docs), PurePosixPath(uri).parent)
         return f"{link['text']}({here}{link['anchor'] or ''})"
 
-    escaped = PIPE.sub(lambda code: "<code>" + code[1].replace("\\|", "&#124;") + "</code>", markdown)
+    escaped = PIPE.sub(lambda code: "<code>" + escape(code[1]).replace("\\|", "&#124;") + "</code>", markdown)
     return LINK.sub(moved, escaped)
