@@ -52,7 +52,7 @@ def _outputs(code: Any, names: dict[str, Any]) -> list[Cell]:
             outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
         plt.close("all")
 
-    plt.show = show
+    plt.show = show  # type: ignore[assignment]
     with redirect_stdout(printed):
         exec(code, names)
     _flush(printed, outputs)

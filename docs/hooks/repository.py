@@ -55,8 +55,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     docs = Path(config.docs_dir)
     waiting = [Path(file.abs_src_path) for file in files.documentation_pages() if file.abs_src_path]
     waiting += [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
-    for path in waiting[-2:]:
-        files.append(_file(path, _uri(path, docs), config))
+    for named in waiting[-2:]:
+        files.append(_file(named, _uri(named, docs), config))
     while waiting:
         source = waiting.pop()
         for link in LINK.finditer(source.read_text()):
