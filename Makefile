@@ -2,12 +2,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs
 
-.PHONY: help install test lint demo toy resolve clean
+.PHONY: help install test lint docs demo toy resolve clean
 
 help:
 	@echo "make install   create $(VENV) and install the package with its music and test extras"
 	@echo "make test      lint, type-check and test"
+	@echo "make docs      build the documentation into site/, offline once its tools are installed"
 	@echo "make demo      train on Bach's melodies, continue held-out ones, measure; a few minutes"
 	@echo "make toy       learn a known toy distribution and draw it beside the truth (toy.png)"
 	@echo "make resolve   check that pip finds the versions of constraints.txt on PyPI, whatever lies on this disk"
@@ -30,6 +32,14 @@ lint: $(READY)
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-fail-under=95
 
+# The tools of the site come on top, into the same environment.
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+docs: $(DOCS_READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet  # MkDocs is pinned below 2
+
 demo: $(READY)
 	$(BIN)/python examples/bach.py
 
@@ -37,8 +47,8 @@ toy: $(READY)
 	$(BIN)/python examples/toy.py
 
 resolve:
-	$(PYTHON) -m pip --isolated install --quiet --dry-run --ignore-installed --constraint constraints.txt '.[music,test]'
+	$(PYTHON) -m pip --isolated install --quiet --dry-run --ignore-installed --constraint constraints.txt '.[music,test,docs]'
 
 clean:
-	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
+	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis build site src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,7 +23,7 @@ from usd3.pipeline.pipeline import Pipeline, PipelineConfig
 from usd3.training.run import fit, pipeline_for
 
 PAGE = (ROOT / "docs" / "adding-a-kind.md").read_text()
-KIND, DATA = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+KIND, DATA = re.findall(r"```python[^\n]*\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [line.split()[1:] for line in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[0].strip().splitlines()]
 SOURCE = ImageSource("vqgan", "pictures", fingerprint="abc")
 MADE = [Array(5, (3, 4)), Melody(129, (16,)), ImageTokens(8, (2, 2), SOURCE)]
