@@ -20,7 +20,7 @@ import usd3
 from usd3._internal.checks import Checks
 from usd3.bench.floor import copy_bandwidth
 from usd3.bench.machine import machine
-from usd3.core.fused import coefficients_of, leap_of, problem_of
+from usd3.core.fused import leap_of
 from usd3.core.mixture import Jumps
 from usd3.kernels import triton_draw, triton_loss
 
@@ -65,10 +65,9 @@ def calls(B: int, D: int, K: int) -> dict[str, Callable[[], Any]]:
     x_t, time = d.q_sample(x_0, t), d.time(t, x_0, "t", Checks(False))
     logits = torch.randn(B * D, K, device="cuda")
     gradient, weights = torch.empty_like(logits), torch.full((3, B), 1 / B, dtype=torch.float64, device="cuda")
-    level, rate = d.transition(time, None, x_t)
-    problem = problem_of(d.noise, coefficients_of(level, rate), False, x_t, x_0)
+    problem = d.problem(x_t, x_0, d.coefficients(time), is_step=False)
     step, u = d.step(time, 0.9 * time, x_t), torch.rand(2, B * D, dtype=torch.float64, device="cuda")
-    leap = leap_of(d.noise, level, Jumps(step.to_data, step.to_noise), x_t, None)
+    leap = leap_of(d.noise, d.level(time, x_t), Jumps(step.to_data, step.to_noise), x_t, None)
     return {
         "loss": lambda: triton_loss.loss_rows(logits, problem, weights, False, gradient),
         "draw": lambda: triton_draw.draw_rows(logits, leap, u),

@@ -12,7 +12,7 @@ import usd3
 from support.kernel_cases import case, loss_and_gradient
 from support.problems import D, K, device_of
 from usd3._internal.checks import Checks
-from usd3.core.fused import coefficients_of, draw, leap_of, problem_of
+from usd3.core.fused import draw, leap_of
 from usd3.core.mixture import Jumps
 from usd3.kernels.draw import draw_rows
 from usd3.kernels.loss import loss_rows
@@ -72,7 +72,7 @@ def test_a_loss_reads_every_tensor_by_its_strides(fused):
     d, x_0, x_t, t, logits = case(fused, "per_element")
     free = torch.ones_like(x_0, dtype=torch.bool)
     free[1, 2] = False
-    p = problem_of(d.noise, coefficients_of(*d.transition(t.double() / 10, None, x_t)), True, x_t, x_0, free)
+    p = d.problem(x_t, x_0, d.coefficients(t.double() / 10), True, free)
     weights = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(logits.device)
     rows = logits.reshape(-1, K)
 

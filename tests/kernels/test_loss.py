@@ -9,7 +9,6 @@ from support import oracle
 from support.kernel_cases import WIDE
 from support.problems import NEEDS_TRITON, TRITON, all_pairs, device_of, retile, some, supported
 from support.toys import ALPHA, random_logits, rows_of
-from usd3.core.fused import coefficients_of, problem_of
 from usd3.kernels.loss import loss_rows
 
 T = 10
@@ -163,8 +162,7 @@ def rows_by_kernel(d, x_0, x_t, t, logits, impl):
     device = device_of(impl)
     x_0, x_t, t, logits = (v.to(device) for v in (x_0, x_t, t, logits))
     time = t.double() / (d.num_steps or 1)
-    coefficients = coefficients_of(*d.transition(time, None, x_t))
-    p = problem_of(d.noise, coefficients, d.num_steps is not None, x_t, x_0)
+    p = d.problem(x_t, x_0, d.coefficients(time), d.num_steps is not None)
     weights = torch.tensor(WEIGHTS, dtype=torch.float64, device=device)[:, None].repeat(1, len(x_0))
     rows = logits.flatten(0, -2)
     gradient = torch.full_like(rows, torch.nan)

@@ -25,7 +25,7 @@ from usd3._internal.checks import (
 )
 from usd3._internal.graphs import GraphCache
 from usd3.core.belief import Belief, Level, model_belief
-from usd3.core.fused import IMPLEMENTATIONS, chosen
+from usd3.core.fused import IMPLEMENTATIONS, Problem, chosen
 from usd3.core.mixture import Transition
 from usd3.core.noise import Noise
 from usd3.core.schedules import Schedule, Time
@@ -173,6 +173,25 @@ class Process:
             return level, self.rate_weights(time, x, level)
         levels = self.levels(time, before, x)
         return levels[0], self.step(time, before, x, levels)
+
+    def coefficients(self, time: Tensor, before: Tensor | None = None) -> Tensor:
+        """The numbers of each object that kernels read, float64 (5, B), for the transition of the same arguments.
+
+        Their rows are to_data, to_noise, stay (0 for a rate), alpha_bar and lost, as `usd3.kernels.loss` names them.
+        """
+        level, to = self.transition(time, before, time)
+        stay = torch.zeros_like(to.to_data) if to.stay is None else to.stay
+        return torch.stack([to.to_data, to.to_noise, stay, level.alpha_bar, level.lost])
+
+    def problem(
+        self, x_t: Tensor, x_0: Tensor, coefficients: Tensor, is_step: bool, free: Tensor | None = None
+    ) -> Problem:
+        """The loss of x_t, x_0 and the mask `free`, each (B, N1, ..., Nk), in the plain tensors that kernels take.
+
+        `is_step` says whether the `coefficients` are those of a step (then z = x_t counts) or of a rate.
+        """
+        m = self.noise
+        return Problem.of(x_t, x_0, coefficients, is_step, m.num_classes, m.mask, m.table(x_t), free)
 
     # ---- coefficients of a batch, cached ------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from usd3.core.bound import bound, prior_kl
 from usd3.core.coefficients import SMALLEST, Process, column
 from usd3.core.fused import FusedTerms, Projection
 from usd3.core.mixture import Jumps, Mixture, Transition, backward_mixture
-from usd3.core.model import Denoiser
+from usd3.core.model import Denoiser, require_output
 from usd3.core.noisy_batch import NoisyBatch
 from usd3.core.objectives import LossOutput, Objective, resolve, weighted_loss
 from usd3.core.schedules import Time
@@ -106,10 +106,7 @@ class Diffusion(Process):
         time, before = self.times(t, s, x_t, checks)
         checks.raise_early(x_t.device)
 
-        def per_object(t: Tensor, s: Tensor) -> Tensor:
-            return fused.coefficients_of(*self.transition(t, s, t))  # (5, B)
-
-        numbers = self.replayed("draw", per_object, time, before)
+        numbers = self.replayed("draw", self.coefficients, time, before)  # (5, B)
         to_data, to_noise, _, alpha_bar, lost = (column(number, x_t) for number in numbers)
         u, level = uniform((2, *x_t.shape), x_t.device, generator), Level(alpha_bar, lost)
         x_s = fused.draw(logits, x_t, self.noise, level, Jumps(to_data, to_noise), u, None, self.impl, checks)
@@ -233,6 +230,7 @@ class Diffusion(Process):
         time = self.time(t, x_0, "t", checks, positive=True)
         checks.raise_early(x_0.device)
         batch = NoisyBatch(x_0, x_t, time, free, given, pad, checks, None)
+        require_output(logits, x_t, self.noise.num_classes, "logits")
         out = weighted_loss(self, logits, batch, weights, inplace)
         checks.raise_first()
         return out
@@ -278,8 +276,7 @@ class Diffusion(Process):
 
         if self.is_eager(x_t.device) or torch.compiler.is_compiling():
             return eager()
-        coefficients, is_step = fused.coefficients_of(level, to), to.stay is not None
-        problem = fused.problem_of(self.noise, coefficients, is_step, x_t, x_0, free)
+        problem = self.problem(x_t, x_0, self.coefficients(time, before), to.stay is not None, free)
         terms = FusedTerms(logits, problem, self.impl, eager)
         if checks.enabled:
             checks.refuse("logits", terms.ce.detach().sum(), torch.isnan, FINITE)

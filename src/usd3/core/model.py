@@ -23,6 +23,7 @@ __all__ = [
     "keywords_of",
     "logits_of",
     "nested_models",
+    "require_output",
 ]
 
 
@@ -56,7 +57,7 @@ class Denoiser:
         """The same, but a `Projection` stays one."""
         if self._needs_given and "given" not in self._masks:  # allocated once
             self._masks["given"] = torch.zeros_like(x_t, dtype=torch.bool)
-        return _checked(self.model(x_t, time.to(torch.get_default_dtype()), **self._masks), x_t, self.num_classes)
+        return require_output(self.model(x_t, time.to(torch.get_default_dtype()), **self._masks), x_t, self.num_classes)
 
 
 def logits_of(output: Tensor | Projection, x_t: Tensor) -> Tensor:
@@ -64,13 +65,13 @@ def logits_of(output: Tensor | Projection, x_t: Tensor) -> Tensor:
     return output.logits(x_t) if isinstance(output, Projection) else output
 
 
-def _checked(output: Any, x_t: Tensor, num_classes: int) -> Tensor | Projection:
-    """A model's output, refused where its type or shape is wrong."""
+def require_output(output: Any, x_t: Tensor, num_classes: int, name: str = "model(x_t, t)") -> Tensor | Projection:
+    """The output `name` of a model; refused unless it is logits (*x_t.shape, K) or a `Projection` of that shape."""
     if isinstance(output, Projection):
         shape = (*x_t.shape, num_classes)
-        require(output.shape == shape, "model(x_t, t).shape", tuple(output.shape), f"{shape}, (*x_t.shape, K)")
+        require(output.shape == shape, f"{name}.shape", tuple(output.shape), f"{shape}, (*x_t.shape, K)")
     else:
-        require_logits(output, x_t, num_classes, "model(x_t, t)")
+        require_logits(output, x_t, num_classes, name)
     return output  # type: ignore[no-any-return]
 
 
@@ -136,7 +137,7 @@ class Cached(Wrapper):
         return self._logits
 
     def _asked(self, x_t: Tensor, t: Tensor, masks: dict[str, Tensor]) -> Tensor:
-        return logits_of(_checked(self.model(x_t, t, **masks), x_t, self.num_classes), x_t)
+        return logits_of(require_output(self.model(x_t, t, **masks), x_t, self.num_classes), x_t)
 
 
 class LastEstimate(Wrapper):
@@ -153,7 +154,7 @@ class LastEstimate(Wrapper):
             with torch.inference_mode(False):
                 self._estimate = torch.zeros(*x_t.shape, self.num_classes, device=x_t.device)
         output = self.model(x_t, t, estimate=self._estimate, **masks)
-        logits = logits_of(_checked(output, x_t, self.num_classes), x_t)
+        logits = logits_of(require_output(output, x_t, self.num_classes), x_t)
         self._estimate.copy_(logits.softmax(-1))
         return logits
 

@@ -5,7 +5,7 @@
 element with that category is certainly clean (the support rule, see `usd3.core.belief`).
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ class Noise:
     """
 
     mask: int | None = None
+    has_closed_form: ClassVar[bool] = False
+    """Whether kernels know m by a formula and need no table: it is uniform, or the mask alone."""
 
     def __init__(self, probs: Any):
         probs = probs if isinstance(probs, Tensor) else torch.as_tensor(probs, dtype=torch.float64)
@@ -48,12 +50,17 @@ class Noise:
                 self._copies[key] = self.probs.to(device=device, dtype=dtype)
         return self._copies[key]
 
-    def table_on(self, device: torch.device, dtype: torch.dtype, shape: torch.Size) -> Tensor:
-        """m as a contiguous table (P, K) for elements of `shape` in row-major order: element i has row i % P."""
-        m, leading = self.probs_on(device, dtype), self.probs.dim() - 1
-        if m.numel() == self.num_classes or m.shape[:-1] == shape[len(shape) - leading :]:
+    def table(self, x: Tensor) -> Tensor | None:
+        """m as kernels read it: a table (P, K), float64 without gaps; element i of x in row-major order has row i % P.
+
+        None where kernels know m by a formula.
+        """
+        if self.has_closed_form:
+            return None
+        m, own = self.probs_on(x.device), x.shape[x.dim() - (self.probs.dim() - 1) :]
+        if m.numel() == self.num_classes or m.shape[:-1] == own:
             return m.reshape(-1, self.num_classes)
-        return m.expand(*shape[len(shape) - leading :], self.num_classes).reshape(-1, self.num_classes).contiguous()
+        return m.expand(*own, self.num_classes).reshape(-1, self.num_classes).contiguous()
 
     def at(self, x: Tensor) -> Tensor:
         """m_x, the probability of each element's category, float64 in the shape of x."""
@@ -115,6 +122,8 @@ class Noise:
 class Uniform(Noise):
     """m = 1/K for every category."""
 
+    has_closed_form = True
+
     def __init__(self, num_classes: int):
         num_classes = as_count(num_classes, "num_classes", 2)
         super().__init__(torch.full((num_classes,), 1 / num_classes, dtype=torch.float64))
@@ -135,6 +144,8 @@ class Uniform(Noise):
 
 class Absorbing(Noise):
     """m is 1 at one extra category, the mask: by default the last of `num_classes`, which counts it."""
+
+    has_closed_form = True
 
     def __init__(self, num_classes: int, mask: int | None = None):
         num_classes = as_count(num_classes, "num_classes", 2)

@@ -106,13 +106,13 @@ def weighted_loss(
         return _eager_loss(d, logits_of(logits, x_t), batch, objective)
 
     def per_object(time: Tensor) -> Tensor:  # (5 coefficients + 3 weights, B)
-        coefficients = fused.coefficients_of(*d.transition(time, None, time))
+        coefficients = d.coefficients(time)
         return torch.cat([coefficients, objective.weights(coefficients, objective.clip(d.schedule.rate, time))])
 
     numbers = d.tabulated(objective, per_object, batch.time)
     coefficients, weights = numbers[:5], numbers[5:] / len(x_0)
-    problem = fused.problem_of(d.noise, coefficients, d.num_steps is not None, x_t, x_0, free)
-    sums = fused.weighted_sums(logits, x_t, problem, weights, objective.l2 > 0, d.impl, inplace)  # vlb, ce, l2, loss
+    problem = d.problem(x_t, x_0, coefficients, d.num_steps is not None, free)
+    sums = fused.weighted_loss(logits, problem, weights, objective.l2 > 0, d.impl, inplace)  # vlb, ce, l2, loss
     vlb, ce, *_ = sums.detach() / len(x_0)
     batch.checks.refuse("logits", ce, torch.isnan, FINITE)
     return LossOutput(sums[3], d.vlb_scale * vlb, ce)

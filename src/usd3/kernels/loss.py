@@ -13,14 +13,18 @@ and under the model; docs/kernels.md has the rest. `chunked_loss.py` and `triton
 `terms` returns the terms of each element and computes them again when their gradient is needed.
 """
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from usd3.kernels.choice import chosen
+
+if TYPE_CHECKING:
+    from usd3.kernels.projection import Projection
 
 __all__ = [
     "ALPHA_BAR",
@@ -57,7 +61,7 @@ class Problem:
         is_step: True for a step t -> s, whose coefficients are probabilities and where z = x counts; False for a rate.
         num_classes: K.
         mask: the mask category, or -1. A mask >= 0 says two things: no data has this category, so f is 0 there; and
-            all noise is this category, m = e_mask. `usd3.core.fused.problem_of` sets it from `Noise.mask`.
+            all noise is this category, m = e_mask. `Problem.of` sets it from `Noise.mask`.
         m: float64 table (P, K) of noise probabilities; row i of the whole problem has m[i % P]. None where a kernel
             knows m: uniform noise (mask = -1) and the mask alone.
         free: (R,) bool. Rows that are not free are not read: their terms and gradients are 0. None: all are free.
@@ -76,6 +80,26 @@ class Problem:
     elements: int = 1
     first: int = 0
 
+    @classmethod
+    def of(
+        cls,
+        x: Tensor,
+        x_0: Tensor,
+        coefficients: Tensor,
+        is_step: bool,
+        num_classes: int,
+        mask: int | None,
+        m: Tensor | None,
+        free: Tensor | None = None,
+    ) -> "Problem":
+        """The problem of x, x_0 and `free`, each (B, N1, ..., Nk), as rows. The other arguments are the fields."""
+        rows, truth, counted = (None if part is None else part.reshape(-1).contiguous() for part in (x, x_0, free))
+        assert rows is not None
+        assert truth is not None
+        elements = math.prod(x.shape[1:])
+        mask = -1 if mask is None else mask
+        return cls(rows, truth, coefficients, is_step, num_classes, mask, m, counted, elements)
+
     def part(self, rows: slice) -> "Problem":
         """The problem of these rows alone, `rows` being slice(start, stop)."""
         free = None if self.free is None else self.free[rows]
@@ -89,12 +113,12 @@ def as_rows(logits: Tensor) -> Tensor:
 
 
 def weighted_loss(
-    logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, impl: str, inplace: bool = False
+    logits: "Tensor | Projection", p: Problem, weights: Tensor, with_l2: bool, impl: str, inplace: bool = False
 ) -> Tensor:
     """Sums over all rows, (4,): vlb, ce, l2 and the weighted loss, which alone has a gradient.
 
     Args:
-        logits: (..., K), R rows in all.
+        logits: (..., K), R rows in all; or a `Projection`, whose logits are never held all at once.
         p: what the rows are.
         weights: (3, B) float64, the weights of vlb, ce and l2 of each object.
         with_l2: whether l2 is computed; else it is 0.
@@ -103,6 +127,10 @@ def weighted_loss(
             autograd raises where an earlier operation needs them.
     """
     kind = chosen(impl, logits.device)
+    if not isinstance(logits, Tensor):
+        from usd3.kernels.projection import projected_loss  # it imports this module
+
+        return projected_loss(logits, p, weights, with_l2, kind)
     if torch.compiler.is_compiling():
         numbers = (p.is_step, p.num_classes, p.mask, p.elements)
         sums: Tensor = _operation(
