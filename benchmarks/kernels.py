@@ -65,10 +65,10 @@ def calls(B: int, D: int, K: int) -> dict[str, Callable[[], Any]]:
     x_t, time = d.q_sample(x_0, t), d.time(t, x_0, "t", Checks(False))
     logits = torch.randn(B * D, K, device="cuda")
     gradient, weights = torch.empty_like(logits), torch.full((3, B), 1 / B, dtype=torch.float64, device="cuda")
-    level, rate = d._numbers(time, None, x_t)
+    level, rate = d.transition(time, None, x_t)
     problem = problem_of(d.noise, coefficients_of(level, rate), False, x_t, x_0)
     step, u = d.step(time, 0.9 * time, x_t), torch.rand(2, B * D, dtype=torch.float64, device="cuda")
-    leap = leap_of(d.noise, level, Jumps(step.clean, step.noise), x_t, None)
+    leap = leap_of(d.noise, level, Jumps(step.to_data, step.to_noise), x_t, None)
     return {
         "loss": lambda: triton_loss.loss_rows(logits, problem, weights, False, gradient),
         "draw": lambda: triton_draw.draw_rows(logits, leap, u),

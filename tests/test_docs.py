@@ -14,7 +14,7 @@ import usd3
 from support.places import ROOT
 from support.runs import tiny_recipe
 from usd3.cli import main as cli
-from usd3.core import belief, diffusion, mixture, noise, objectives, process, samplers, schedules, two_pass
+from usd3.core import belief, coefficients, diffusion, mixture, noise, objectives, samplers, schedules, terms, two_pass
 from usd3.methods import METHODS
 from usd3.training.run import pipeline_for
 
@@ -26,7 +26,7 @@ IMAGES = (ROOT / "docs" / "images.md").read_text()
 EQUATIONS = (ROOT / "docs" / "equations.md").read_text()
 KERNELS = (ROOT / "docs" / "kernels.md").read_text()
 METHODS_PAGE = (ROOT / "docs" / "methods.md").read_text()
-MODULES = [usd3, belief, diffusion, mixture, noise, objectives, process, samplers, schedules, two_pass]
+MODULES = [usd3, belief, coefficients, diffusion, mixture, noise, objectives, samplers, schedules, terms, two_pass]
 
 
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

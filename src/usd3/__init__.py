@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from usd3.core.diffusion import Diffusion
     from usd3.core.mixture import Mixture
     from usd3.core.noise import Absorbing, Marginal, Noise, Uniform
-    from usd3.core.objectives import LossOutput, LossTerms, Objective
+    from usd3.core.objectives import LossOutput, Objective
     from usd3.core.samplers import Corrector, Step
     from usd3.core.schedules import Constant, Cosine, Exponential, Geometric, Linear, LogLinear, Schedule
+    from usd3.core.terms import LossTerms
     from usd3.core.two_pass import partial_time_loss, two_pass_loss
     from usd3.kernels import Projection
     from usd3.pipeline.packaged import list_models
@@ -23,10 +24,11 @@ _MODULES = {  # imported when first asked for: the command line chooses how thre
     "usd3.core.mixture": ("Mixture",),
     "usd3.pipeline.packaged": ("list_models",),
     "usd3.core.noise": ("Absorbing", "Marginal", "Noise", "Uniform"),
-    "usd3.core.objectives": ("LossOutput", "LossTerms", "Objective"),
+    "usd3.core.objectives": ("LossOutput", "Objective"),
     "usd3.pipeline.pipeline": ("Pipeline",),
     "usd3.core.samplers": ("Corrector", "Step"),
     "usd3.core.schedules": ("Constant", "Cosine", "Exponential", "Geometric", "Linear", "LogLinear", "Schedule"),
+    "usd3.core.terms": ("LossTerms",),
     "usd3.core.two_pass": ("partial_time_loss", "two_pass_loss"),
 }
 __getattr__ = lazily(__name__, {name: module for module, names in _MODULES.items() for name in names})

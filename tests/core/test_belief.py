@@ -7,7 +7,7 @@ import usd3
 from support import oracle
 from support.problems import D, K, all_pairs, supported
 from usd3._internal.checks import Checks
-from usd3.core.belief import known, predicted
+from usd3.core.belief import model_belief, true_belief
 
 
 def never_noised(f, x, alpha, m):
@@ -24,7 +24,7 @@ def test_untouched_is_the_probability_of_never_having_been_noised(noise):
     d = usd3.Diffusion(noise, usd3.Cosine())
     for t in (0.05, 0.5, 0.95):
         level = d.level(torch.full((len(x_t),), t, dtype=torch.float64), x_t)
-        belief = predicted(logits, x_t, noise, level, Checks(True))
+        belief = model_belief(logits, x_t, noise, level, Checks(True))
         alpha = oracle.ALPHA_BAR["cosine"](t)
         expected = np.array(
             [[never_noised(f[i, e], int(x_t[i, e]), alpha, ms[e]) for e in range(D)] for i in range(len(f))]
@@ -43,6 +43,6 @@ def test_a_known_x_0_is_the_limit_of_a_sure_prediction(noise):
     d = usd3.Diffusion(noise, usd3.Cosine())
     level = d.level(torch.full((len(x_t),), 0.4, dtype=torch.float64), x_t)
     sure = torch.zeros(*x_t.shape, K, dtype=torch.float64).scatter(-1, x_0[..., None], 800.0)
-    a, b = known(x_0, x_t, noise, level), predicted(sure, x_t, noise, level, Checks(True))
+    a, b = true_belief(x_0, x_t, noise, level), model_belief(sure, x_t, noise, level, Checks(True))
     for name in ("m_x", "r", "f_x", "not_f_x", "untouched", "noised"):
         torch.testing.assert_close(getattr(a, name), getattr(b, name), rtol=1e-12, atol=1e-15)

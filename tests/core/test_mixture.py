@@ -128,7 +128,7 @@ def test_bad_categories_in_log_prob_are_refused():
 def test_a_short_jump_is_a_distribution_and_a_scaled_one_too():
     d, x = usd3.Diffusion(usd3.Marginal([0.2, 0.3, 0.5]), usd3.Linear()), torch.tensor([[0, 1, 2]])
     time = torch.tensor([0.5], dtype=torch.float64)
-    belief = d.believe(torch.randn(1, 3, 3, dtype=torch.float64), x, time, Checks(True))
+    belief = d.belief(torch.randn(1, 3, 3, dtype=torch.float64), x, time, Checks(True))
     jump = jump_mixture(belief, Jumps(torch.tensor([[0.1]]).double(), torch.tensor([[0.2]]).double()))
     for mix, to_f, to_m in ((jump, 0.1, 0.2), (jump.scaled(torch.tensor(0.5)), 0.05, 0.1)):
         to_m = to_m * belief.noised[..., None]

@@ -56,7 +56,7 @@ def test_rare_categories_come_as_often_as_they_should(rare):
     probs = torch.full((50257,), (1 - rare) / 50256, dtype=torch.float64)
     probs[20000] = rare
     noise = usd3.Marginal(probs)
-    cdf = noise._cdf(torch.device("cpu"))
+    cdf = noise.cdf(torch.device("cpu"))
     assert float(cdf[20000] - cdf[19999]) == pytest.approx(rare, rel=1e-6)
 
 
@@ -138,7 +138,7 @@ def test_copies_for_devices_are_neither_inference_tensors_nor_pickled():
         noise.sample_other(noise.sample(torch.zeros(2, 2, dtype=torch.long)))
         noise.probs_on(torch.device("cpu"), torch.float32)
     assert not noise.probs_on(torch.device("cpu"), torch.float32).is_inference()
-    assert not noise._cdf(torch.device("cpu")).is_inference()
+    assert not noise.cdf(torch.device("cpu")).is_inference()
     copy = pickle.loads(pickle.dumps(noise))
     assert copy._copies == {}
     assert copy._cdfs == {}

@@ -11,7 +11,7 @@ from support import oracle
 from support.statistics import chi_square_p_value
 from usd3._internal.checks import Checks
 from usd3.core import two_pass
-from usd3.core.belief import known, predicted
+from usd3.core.belief import model_belief, true_belief
 from usd3.core.two_pass import auxiliary, auxiliary_weight, two_pass_terms
 
 K, D, T_USER = 3, 2, 0.6
@@ -72,8 +72,8 @@ def test_two_passes_equal_one_pass_in_expectation(d, network, kind, x_0):
     # the auxiliary has density q(z) M(z)
     np.testing.assert_allclose(q_object @ jump_matrix(jumps), q_object * weight.numpy(), rtol=1e-10)
 
-    model = predicted(network, STATES, d.noise, level, Checks(False))
-    truth = known(x_0, STATES, d.noise, level)
+    model = model_belief(network, STATES, d.noise, level, Checks(False))
+    truth = true_belief(x_0, STATES, d.noise, level)
     joint = q_object[:, None] * jump_matrix(jumps)
     total = 0.0
     for i, j in itertools.product(range(K**D), repeat=2):
@@ -83,7 +83,7 @@ def test_two_passes_equal_one_pass_in_expectation(d, network, kind, x_0):
         )
         one = two_pass_terms(
             pick(truth, at[1]), pick(model, at[0]), pick(model, at[1]), x_0[:1],
-            type(to)(to.clean[:1], to.noise[:1]), weight[at[1]], FREE[:1],
+            type(to)(to.to_data[:1], to.to_noise[:1]), weight[at[1]], FREE[:1],
         )  # fmt: skip
         total += joint[i, j] * float(one)
     single = float((q_object * d.loss_terms(network, STATES, x_0, T_USER).vlb.sum(1).numpy()).sum())

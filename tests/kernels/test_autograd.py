@@ -186,16 +186,16 @@ def test_another_schedule_is_noticed_and_one_that_learns_gets_its_gradient(num_s
         def __init__(self, power):
             self.power = power
 
-        def _kept(self, t, s=None):
+        def kept(self, t, s=None):
             return (1 - t) ** self.power if s is None else ((1 - t) / (1 - s)) ** self.power
 
-        def _lost(self, t, s=None):
-            return 1 - self._kept(t, s)
+        def lost(self, t, s=None):
+            return 1 - self.kept(t, s)
 
-        def _decay(self, t):
+        def decay(self, t):
             return self.power * (1 - t) ** (self.power - 1)
 
-        def _time(self, alpha_bar):
+        def time(self, alpha_bar):
             return 1 - alpha_bar ** (1 / self.power)
 
     x, logits = torch.tensor([[0, 1], [2, 0]]), torch.randn(2, 2, 3, generator=torch.Generator().manual_seed(0))

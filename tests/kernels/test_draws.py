@@ -31,9 +31,9 @@ def drawn(impl, noise, x, logits, t, s, u):
     device = device_of(impl)
     d, x, u = usd3.Diffusion(noise, usd3.Cosine()), x.to(device), u.to(device)
     times = (torch.full((len(x),), v, dtype=torch.float64, device=device) for v in (t, s))
-    level, to = d._numbers(*times, x)
+    level, to = d.transition(*times, x)
     checks = Checks(True)
-    new = draw(logits.to(device), x, noise, level, Jumps(to.clean, to.noise), u, None, impl, checks)
+    new = draw(logits.to(device), x, noise, level, Jumps(to.to_data, to.to_noise), u, None, impl, checks)
     checks.raise_first()
     return new.cpu()
 
@@ -123,7 +123,10 @@ def test_the_mass_that_leaves_is_that_of_the_eager_code(fused, name):
         time = torch.linspace(0.1, 0.9, 6, dtype=torch.float64, device=device)
         here = x.to(device)
         rate = d.rate_weights(time, here)
-        for jumps in (Jumps(rate.clean, rate.noise, rate.noise), Jumps(rate.clean, rate.noise, damped=True)):
+        for jumps in (
+            Jumps(rate.to_data, rate.to_noise, rate.to_noise),
+            Jumps(rate.to_data, rate.to_noise, damped=True),
+        ):
             args = (logits.to(device), here, noise, d.level(time, here), jumps.scaled(0.1), None, impl, Checks(True))
             masses.append(jump_mass(*args).cpu())
     for a, b in zip(masses[:2], masses[2:]):

@@ -71,7 +71,7 @@ def test_a_loss_reads_every_tensor_by_its_strides(fused):
     d, x_0, x_t, t, logits = case(fused, "per_element")
     free = torch.ones_like(x_0, dtype=torch.bool)
     free[1, 2] = False
-    p = problem_of(d.noise, coefficients_of(*d._numbers(t.double() / 10, None, x_t)), True, x_t, x_0, free)
+    p = problem_of(d.noise, coefficients_of(*d.transition(t.double() / 10, None, x_t)), True, x_t, x_0, free)
     weights = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(logits.device)
     rows = logits.reshape(-1, K)
 
@@ -92,8 +92,8 @@ def test_a_draw_reads_every_tensor_by_its_strides(fused):
     d, x_0, x_t, t, logits = case(fused, "per_element", num_steps=None)
     free = torch.ones_like(x_0, dtype=torch.bool)
     free[1, 2] = False
-    level, to = d._numbers(t.double(), torch.zeros_like(t.double()), x_t)
-    jumps = Jumps(to.clean, to.noise, 0.1 * to.noise)
+    level, to = d.transition(t.double(), torch.zeros_like(t.double()), x_t)
+    jumps = Jumps(to.to_data, to.to_noise, 0.1 * to.to_noise)
     u = torch.rand(2, *x_t.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).to(x_t.device)
     leap, rows = leap_of(d.noise, level, jumps, x_t, u[1], free), logits.reshape(-1, K)
     leaps = list(views(leap))
@@ -107,10 +107,10 @@ def test_a_draw_reads_every_tensor_by_its_strides(fused):
 
 def test_uniforms_may_be_a_part_of_more(impl):
     d, _, x_t, t, logits = case(impl, "uniform", num_steps=None)
-    level, to = d._numbers(t.double(), torch.zeros_like(t.double()), x_t)
+    level, to = d.transition(t.double(), torch.zeros_like(t.double()), x_t)
     more = torch.rand(2, 8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).to(x_t.device)
     a, b = (
-        draw(logits, x_t, d.noise, level, Jumps(to.clean, to.noise), u, None, impl, Checks(True))
+        draw(logits, x_t, d.noise, level, Jumps(to.to_data, to.to_noise), u, None, impl, Checks(True))
         for u in (more[:, :4], more[:, :4].contiguous())
     )
     assert torch.equal(a, b)

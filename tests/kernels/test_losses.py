@@ -163,7 +163,7 @@ def rows_by_kernel(d, x_0, x_t, t, logits, impl):
     device = device_of(impl)
     x_0, x_t, t, logits = (v.to(device) for v in (x_0, x_t, t, logits))
     time = t.double() / (d.num_steps or 1)
-    coefficients = coefficients_of(*d._numbers(time, None, x_t))
+    coefficients = coefficients_of(*d.transition(time, None, x_t))
     p = problem_of(d.noise, coefficients, d.num_steps is not None, x_t, x_0)
     weights = torch.tensor(WEIGHTS, dtype=torch.float64, device=device)[:, None].repeat(1, len(x_0))
     rows = logits.flatten(0, -2)
@@ -184,7 +184,7 @@ def scale_of(gradient, d, x_0, x_t, t, logits):
     A model that is nearly sure of a wrong category has gradients far below A f: f_z (A s_z - E) cancels.
     """
     f = logits.double().softmax(-1).scatter(-1, torch.stack([x_0, x_t], -1), 0.0)
-    A = d._numbers(t.double() / (d.num_steps or 1), None, x_t)[1].clean
+    A = d.transition(t.double() / (d.num_steps or 1), None, x_t)[1].to_data
     floor = 1e-4 if logits.dtype == torch.float16 else 1e-12  # float16 has no normal numbers below 6e-5
     return (gradient.abs().amax(1) + WEIGHTS[0] * (A * f.amax(-1)).flatten()).clamp(min=floor)
 

@@ -80,7 +80,7 @@ class Case:
     def mass(self, logits):
         time = torch.full((1,), 0.5, dtype=torch.float64, device=self.device)
         rate, level, checks = self.d.rate_weights(time, self.x_t), self.d.level(time, self.x_t), Checks(True)
-        jumps = Jumps(rate.clean, rate.noise, rate.noise).scaled(0.01)
+        jumps = Jumps(rate.to_data, rate.to_noise, rate.to_noise).scaled(0.01)
         mass = jump_mass(logits, self.x_t, self.d.noise, level, jumps, self.free, self.impl, checks)
         checks.raise_first()
         return mass

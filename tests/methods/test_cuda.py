@@ -104,7 +104,7 @@ def test_a_replayed_sampler_draws_the_same(name, monkeypatch):
             super().__init__(fn)
             made.append(self)
 
-    monkeypatch.setattr("usd3.core.samplers.Replayed", Recorded)
+    monkeypatch.setattr("usd3.core.samplers.run.Replayed", Recorded)
     for sampler in method.samplers:
         if sampler == "gillespie":
             continue

@@ -18,7 +18,8 @@ from usd3.core import converters
 from usd3.core.options import DiffusionConfig
 from usd3.methods import D3PM, Transitions
 from usd3.methods.options import MethodConfig
-from usd3.methods.transitions import StackDiffusion, backward, possible_logits
+from usd3.methods.stack_diffusion import StackDiffusion
+from usd3.methods.transitions import backward, possible_logits
 from usd3.training.run import pipeline_for
 
 K, D, T = 4, 3, 12

@@ -59,7 +59,8 @@ def test_it_is_the_vlb_of_usd3_and_the_score_entropy_of_sedd(d, t):
             torch.testing.assert_close(ours.vlb, other.vlb, rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(ours.ce, vlb.ce)
         x_t = d.q_sample(x_0, t, generator=seeded(seed))
-        weight = float(d.schedule.decay(t) / d.schedule.lost(t))
+        time = torch.tensor(t, dtype=torch.float64)
+        weight = float(d.schedule.decay(time) / d.schedule.lost(time))
         ce = -log_f.gather(-1, x_0[..., None])[..., 0]
         torch.testing.assert_close(ours.loss, weight * ce[x_t == MASK].sum(), rtol=1e-10, atol=1e-10)
         seen.add(int((x_t == MASK).sum()))
@@ -172,8 +173,10 @@ def test_the_page_names_every_part_of_the_interface():
     for name in ("reads", "time", "samplers", "corrects", "loss", "loss_of", "denoiser", "grid", "predictor", "bound"):
         assert hasattr(usd3.methods.Method, name)
         assert f"`{name}" in PAGE or f".{name}" in PAGE, name
-    for field in re.findall(r"`noised\.(\w+)", PAGE):
-        assert field in usd3.methods.base.Noised.__dataclass_fields__ or hasattr(usd3.methods.base.Noised, field), field
+    fields = re.findall(r"`batch\.(\w+)", PAGE)
+    assert len(set(fields)) >= 6
+    for field in fields:
+        assert field in usd3.methods.base.NoisyBatch.__dataclass_fields__, field
 
 
 @pytest.fixture

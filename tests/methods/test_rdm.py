@@ -86,7 +86,7 @@ def test_the_routed_step_is_the_posterior_and_its_kl_is_that_of_the_guess(noise,
     d, f = diffusion(noise), oracle.softmax(np.random.default_rng(0).normal(size=K))
     mu = (1 - alpha(s)) / (1 - alpha(t))
     found = d.step(*torch.tensor([[t / T], [s / T]], dtype=torch.float64), torch.zeros(1))
-    assert float(found.clean) == pytest.approx(1 - mu, rel=1e-9)
+    assert float(found.to_data) == pytest.approx(1 - mu, rel=1e-9)
     for m in rows:
         for x_0, x in itertools.product(data_categories(noise), range(K)):
             if m[x] == 0:

@@ -142,7 +142,7 @@ def test_the_loss_of_a_batch(noise, dtype):
     assert out.loss.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     full = usd3.core.converters.full_from_hollow(d, logits.detach(), x_t, t.double())
     shown = d.loss_terms(full, x_t, x_0, t)
-    torch.testing.assert_close(out.vlb, d.span * shown.vlb[:, 1].mean())
+    torch.testing.assert_close(out.vlb, d.vlb_scale * shown.vlb[:, 1].mean())
     torch.testing.assert_close(out.ce, shown.ce[:, 1].mean())
     out.loss.backward()
     assert torch.isfinite(logits.grad).all()

@@ -129,7 +129,7 @@ def ce(model, noise, x, x_0, free):
 
 def pinned(method, x, z):
     """The method with its draws of x and x~ in our hands."""
-    method.diffusion._noisy = lambda *_: torch.tensor([x])
+    method.diffusion.draw_noisy = lambda *_: torch.tensor([x])
     method.jump.draw = lambda *_: torch.tensor([z])
     return method
 

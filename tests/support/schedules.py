@@ -6,14 +6,14 @@ import usd3
 class Square(usd3.Schedule):
     """alpha_bar(t) = 1 - t^2, with one formula to be broken by a subclass."""
 
-    def _kept(self, t, s=None):
+    def kept(self, t, s=None):
         return (1 - t * t) / (1 if s is None else 1 - s * s)
 
-    def _lost(self, t, s=None):
+    def lost(self, t, s=None):
         return t * t if s is None else (t - s) * (t + s) / (1 - s * s)
 
-    def _decay(self, t):
+    def decay(self, t):
         return 2 * t
 
-    def _time(self, alpha_bar):
+    def time(self, alpha_bar):
         return (1 - alpha_bar).sqrt()

@@ -1,7 +1,7 @@
-"""What is believed of an element's past, seen from its category x at time t.
+"""The belief about an element's clean category, given its category x at time t.
 
 `f` is the distribution of the clean category: the softmax of the network's logits, or one-hot where x_0 is known.
-Two numbers of it carry every closed form of the paper, with m_x the noise probability of x:
+Every closed form of the paper needs only two numbers of f. With m_x the noise probability of x:
 
     untouched = r f_x,  r = abar / (abar + (1 - abar) m_x)      P(never noised until t | x)
     noised    = 1 - r f_x                                       P(noised at least once | x)
@@ -9,8 +9,8 @@ Two numbers of it carry every closed form of the paper, with m_x the noise proba
 Support rule. Where m_x = 0 the element cannot have been noised: f = e_x and r = 1. The mask category of `Absorbing`
 is no data category: f is 0 there, as it is where the logit is -inf.
 
-So logits are read where m_x > 0, of elements that are free, and at data categories. There each must be finite or -inf,
-and one of a row finite; elsewhere they may be anything.
+So the code reads logits only of free elements with m_x > 0, at data categories. There each logit must be finite or
+-inf, with at least one finite logit in a row. All other logits may be anything, NaN included.
 """
 
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ from torch import Tensor
 from usd3._internal.checks import Checks
 from usd3.core.noise import Noise
 
-__all__ = ["FINITE", "NEVER", "Belief", "Level", "data_logits", "known", "predicted"]
+__all__ = ["FINITE", "NEVER", "Belief", "Level", "data_logits", "model_belief", "true_belief"]
 
 FINITE = "finite numbers (or -inf for a category that cannot be, but not for all)"
-"""What logits have to be."""
+"""The requirement on logits, as error messages state it."""
 
 NEVER = -1e30
-"""The log of nothing: finite, so that no gradient becomes NaN."""
+"""Stands for log 0: finite, so that no gradient becomes NaN."""
 
 
 class Level(NamedTuple):
-    """How noisy one time is: alpha_bar and 1 - alpha_bar, float64, shape (B, 1, ..., 1)."""
+    """Noise level of one time per object: alpha_bar and `lost` = 1 - alpha_bar, float64 (B, 1, ..., 1)."""
 
     alpha_bar: Tensor
     lost: Tensor
@@ -41,7 +41,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Belief:
-    """f seen from x. Fields have the shape of x and are float64; `log_f` is (..., K) in the precision of the logits."""
+    """f, given x. Fields have the shape of x and are float64; `log_f` is (..., K) in the precision of the logits."""
 
     x: Tensor
     noise: Noise
@@ -55,27 +55,27 @@ class Belief:
     log_f_x: Tensor
 
     @property
-    def clean(self) -> Tensor:
-        """Where m_x = 0: x is certainly x_0."""
+    def is_certain(self) -> Tensor:
+        """Where m_x = 0, so that x is certainly x_0."""
         return self.m_x == 0
 
     def log_f_at(self, z: Tensor) -> Tensor:
-        """log f_z, float64."""
+        """log f_z for categories z in the shape of x, float64."""
         at_z = self.log_f.gather(-1, z[..., None]).squeeze(-1).double()
-        return torch.where(z == self.x, self.log_f_x, torch.where(self.clean, NEVER, at_z))
+        return torch.where(z == self.x, self.log_f_x, torch.where(self.is_certain, NEVER, at_z))
 
 
-def known(x_0: Tensor, x: Tensor, noise: Noise, level: Level) -> Belief:
-    """x_0 is known: f = e_x0."""
+def true_belief(x_0: Tensor, x: Tensor, noise: Noise, level: Level) -> Belief:
+    """Belief with f = e_x0, for a known x_0 in the shape of x."""
     return _belief(x, noise, level, torch.where(x == x_0, torch.inf, -torch.inf).double(), x.new_empty(0))
 
 
-def predicted(
+def model_belief(
     logits: Tensor, x: Tensor, noise: Noise, level: Level, checks: Checks, free: Tensor | None = None
 ) -> Belief:
-    """f = softmax(logits), in float32 or better. The log-sum-exp over z != x gives 1 - f_x, and shows bad logits.
+    """Belief with f = softmax(logits), logits (..., K), in float32 or better. Elements outside `free` mean nothing.
 
-    What is said of elements that are not `free` means nothing.
+    The log-sum-exp over z != x gives 1 - f_x without cancellation, and it is NaN for bad logits.
     """
     log_f = torch.log_softmax(data_logits(_read(logits, x, noise, free), noise), -1).clamp(min=NEVER)
     others = log_f.scatter(-1, x[..., None], -torch.inf).logsumexp(-1)
@@ -85,7 +85,7 @@ def predicted(
 
 
 def _read(logits: Tensor, x: Tensor, noise: Noise, free: Tensor | None) -> Tensor:
-    """Logits, 0 for elements that are certainly clean or not free, where they may be anything."""
+    """Logits, with 0 for elements that are certain or not free: those may be anything."""
     read = noise.at(x) > 0 if noise.has_zeros else None
     if free is not None:
         read = free if read is None else read & free
@@ -101,7 +101,7 @@ def data_logits(logits: Tensor, noise: Noise) -> Tensor:
 
 
 def _belief(x: Tensor, noise: Noise, level: Level, log_odds: Tensor, log_f: Tensor) -> Belief:
-    """From the log odds of f_x."""
+    """Belief from the log odds of f_x."""
     m_x = noise.at(x)
     possible = m_x > 0
     here = torch.where(possible, level.alpha_bar + level.lost * m_x, 1.0)  # q(x_t = x | x_0 = x)

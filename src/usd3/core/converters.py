@@ -1,4 +1,4 @@
-"""What a network's output may mean, and the exact ways from one meaning to another.
+"""The three meanings of a network's output, and exact conversions between them.
 
     full     softmax = p(x_0 | x_t): may see the element itself      USD3, tauLDR, RDM, D3PM
     hollow   softmax = p(x_0 | x_t without the element)              SDDM; D3PM's public code reads it so
@@ -13,18 +13,18 @@ With a = alpha_bar, a_ts = a_t / a_s, and x = x_t:
     U5  step from hollow     p(y) ~ q(x | x_s = y) (a_s f_h + (1 - a_s) m)_y
     U6  step from ratio      p(y) = q(x | x_s = y) (g / a_ts + (1 - 1 / a_ts) sum(g) m)_y
 
-They commute: U3 is U2 after U1, U5 is U4 after U1, and U6 after U2 is U4. Each takes a time in [0, 1] for every object,
-float64 (B,), as `Denoiser` gets it, and a tensor (..., K).
+They commute: U3 is U2 after U1, U5 is U4 after U1, and U6 after U2 is U4. Each takes outputs (..., K), categories x_t
+(...) and times (B,) in [0, 1].
 """
 
 import torch
 from torch import Tensor
 
 from usd3._internal.checks import Checks
-from usd3.core.belief import NEVER, Level, data_logits, predicted
+from usd3.core.belief import NEVER, Level, data_logits, model_belief
+from usd3.core.coefficients import SMALLEST, Process
 from usd3.core.mixture import backward_mixture, safe_log
 from usd3.core.noise import Noise
-from usd3.core.process import SMALLEST, Process
 
 __all__ = [
     "full_from_hollow",
@@ -41,7 +41,7 @@ __all__ = [
 def full_from_hollow(process: Process, logits: Tensor, x_t: Tensor, time: Tensor) -> Tensor:
     """U1: logits of p(x_0 | x_t) from those of p(x_0 | the other elements); float32 or better.
 
-    The sum at x_t can be large: rounded to bfloat16 it would change 1 - f_x by some percent.
+    The shift can be large: rounded to bfloat16 it would change 1 - f_x by some percent.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     shift = hollow_shift(process, x_t, time).to(logits.dtype)
@@ -49,22 +49,22 @@ def full_from_hollow(process: Process, logits: Tensor, x_t: Tensor, time: Tensor
 
 
 def hollow_shift(process: Process, x_t: Tensor, time: Tensor) -> Tensor:
-    """What U1 adds to the logit at x_t: log(1 + a / ((1 - a) m_x)), float64; nothing where m_x = 0 (f = e_x there)."""
+    """The shift of the logit at x_t in U1, log(1 + a / ((1 - a) m_x)), float64 in the shape of x_t; 0 where m_x = 0."""
     level, m_x = process.level(time.double(), x_t), process.noise.at(x_t)
     odds = level.alpha_bar / (level.lost * m_x).clamp(min=torch.finfo(torch.float64).tiny)
     return torch.where(m_x > 0, torch.log1p(odds), 0.0)
 
 
 def ratio_from_full(process: Process, logits: Tensor, x_t: Tensor, time: Tensor) -> Tensor:
-    """U2: log ratios from logits of p(x_0 | x_t). Where m_x = 0 the others are impossible: NEVER."""
+    """U2: log ratios from logits of p(x_0 | x_t); NEVER for z != x_t where m_x = 0, where they are impossible."""
     level = process.level(time.double(), x_t)
-    model = predicted(logits, x_t, process.noise, level, Checks(False))
-    m_x = torch.where(model.clean, 1.0, model.m_x)
+    model = model_belief(logits, x_t, process.noise, level, Checks(False))
+    m_x = torch.where(model.is_certain, 1.0, model.m_x)
     odds = level.alpha_bar / level.lost
     to_f = safe_log(odds / m_x)[..., None] + model.log_f
     to_m = safe_log((model.noised / m_x)[..., None] * process.noise.probs_on(x_t.device))
-    found = torch.where(model.clean[..., None], NEVER, torch.logaddexp(to_f, to_m))
-    return found.scatter(-1, x_t[..., None], 0.0).to(logits.dtype)
+    log_ratio = torch.where(model.is_certain[..., None], NEVER, torch.logaddexp(to_f, to_m))
+    return log_ratio.scatter(-1, x_t[..., None], 0.0).to(logits.dtype)
 
 
 def ratio_from_hollow(process: Process, logits: Tensor, x_t: Tensor, time: Tensor) -> Tensor:
@@ -74,14 +74,14 @@ def ratio_from_hollow(process: Process, logits: Tensor, x_t: Tensor, time: Tenso
 
 
 def marginal_from_hollow(process: Process, logits: Tensor, x_t: Tensor, time: Tensor) -> Tensor:
-    """log p_t(z | the other elements), p_t = a f_h + (1 - a) m, in the precision of the logits or float32."""
+    """log p_t(z | the other elements), p_t = a f_h + (1 - a) m, (..., K), in float32 or the precision of the logits."""
     return _noised(logits, process.noise, process.level(time.double(), x_t))
 
 
 def step_from_full(process: Process, logits: Tensor, x_t: Tensor, time: Tensor, before: Tensor) -> Tensor:
     """U4: p(x_s | x_t) from logits of p(x_0 | x_t)."""
     levels = process.levels(time.double(), before.double(), x_t)
-    model = predicted(logits, x_t, process.noise, levels[0], Checks(False))
+    model = model_belief(logits, x_t, process.noise, levels[0], Checks(False))
     return backward_mixture(model, process.step(time.double(), before.double(), x_t, levels), validate=False).probs()
 
 
@@ -93,15 +93,15 @@ def step_from_hollow(process: Process, logits: Tensor, x_t: Tensor, time: Tensor
 
 
 def step_from_ratio(process: Process, log_ratio: Tensor, x_t: Tensor, time: Tensor, before: Tensor) -> Tensor:
-    """U6: p(x_s | x_t) from log ratios; the one at x_t counts as 0. In the precision of the ratios or float32.
+    """U6: p(x_s | x_t) from log ratios, in float32 or their precision; the log ratio at x_t counts as 0.
 
-    Ratios of no distribution can give negative numbers. They become 0, and the rest is normalised.
+    Ratios that belong to no distribution can give negative numbers. These become 0, and the rest is normalised.
     """
     dtype, here = torch.promote_types(log_ratio.dtype, torch.float32), x_t[..., None]
     a_ts, lost_ts = process.between(time.double(), before.double(), x_t)
     m, m_x = process.noise.probs_on(x_t.device, dtype), process.noise.at(x_t)
     ratio = log_ratio.to(dtype).scatter(-1, here, 0.0).exp()
-    lost = lost_ts * ratio.sum(-1).double()  # of each category, times m
+    lost = lost_ts * ratio.sum(-1).double()  # times m: the share of each category that is noise
     stays = ((1 - lost * m_x) * (a_ts + lost_ts * m_x)).clamp(min=0.0)
     probs = (ratio - lost[..., None].to(dtype) * m).clamp(min=0.0) * (lost_ts * m_x)[..., None].to(dtype)
     probs = probs.scatter(-1, here, stays[..., None].to(dtype)) / a_ts.clamp(min=SMALLEST)[..., None].to(dtype)

@@ -1,7 +1,8 @@
-"""The one door to the kernels: noise, levels and jumps become plain tensors here.
+"""The one door from the core to `usd3.kernels`.
 
-What the kernels compute is defined by the eager code, `usd3.core.mixture` and `usd3.core.objectives`; the tests compare
-the two.
+The kernels take plain tensors, one row per element. This module turns noise, levels, transitions and jumps into these
+tensors, and the results back into the shape of x. The eager code, `usd3.core.terms` and `usd3.core.mixture`, defines
+what the kernels compute; tests compare the two.
 """
 
 import math
@@ -12,10 +13,10 @@ from torch import Tensor
 
 from usd3 import kernels
 from usd3._internal.checks import Checks, require, require_logits
-from usd3.core.belief import FINITE, Level, predicted
+from usd3.core.belief import FINITE, Level, model_belief
 from usd3.core.mixture import Jumps, Transition, jump_mixture
 from usd3.core.noise import Absorbing, Noise, Uniform
-from usd3.core.objectives import LossTerms
+from usd3.core.terms import LossTerms
 from usd3.kernels import IMPLEMENTATIONS, Leap, Problem, Projection, chosen
 
 __all__ = [
@@ -36,15 +37,24 @@ __all__ = [
 
 
 def coefficients_of(level: Level, to: Transition) -> Tensor:
-    """The coefficients of a problem, (5, B)."""
-    keep = torch.zeros_like(to.clean) if to.keep is None else to.keep
-    return torch.stack([number.flatten() for number in (to.clean, to.noise, keep, level.alpha_bar, level.lost)])
+    """The coefficients of a `Problem`, float64 (5, B): to_data, to_noise, stay (0 for a rate), alpha_bar, lost."""
+    stay = torch.zeros_like(to.to_data) if to.stay is None else to.stay
+    return torch.stack([number.flatten() for number in (to.to_data, to.to_noise, stay, level.alpha_bar, level.lost)])
 
 
 def problem_of(
     noise: Noise, coefficients: Tensor, is_step: bool, x: Tensor, x_0: Tensor, free: Tensor | None = None
 ) -> Problem:
-    """The rows of a loss, from tensors of any shape (B, N1, ..., Nk)."""
+    """The loss of x = x_t, x_0 and `free`, each (B, N1, ..., Nk), as rows.
+
+    Args:
+        noise: m.
+        coefficients: see `coefficients_of`, (5, B).
+        is_step: whether they are those of a step (z = x counts) or of a rate.
+        x: x_t.
+        x_0: clean categories.
+        free: mask of the elements that have a loss; None: all.
+    """
     return Problem(
         x=_dense(x),
         x_0=_dense(x_0),
@@ -61,15 +71,15 @@ def problem_of(
 def weighted_sums(
     logits: Tensor | Projection, x: Tensor, problem: Problem, weights: Tensor, with_l2: bool, impl: str, inplace: bool
 ) -> Tensor:
-    """Sums over all elements of the batch, (4,): vlb, ce, l2, and their sum with `weights`, which alone has a gradient.
+    """Sums over all elements of the batch, (4,): vlb, ce, l2, and the weighted sum. Only the last has a gradient.
 
     Args:
-        logits: (*x.shape, K), or hidden states and the output layer.
+        logits: (*x.shape, K), or a `Projection`.
         x: x_t, (B, N1, ..., Nk).
         problem: the same elements as rows.
-        weights: of vlb, ce and l2 for each object, float64 (3, B).
-        with_l2: whether l2 is computed.
-        impl: which implementation runs, see `usd3.kernels.chosen`.
+        weights: weights of vlb, ce and l2 for each object, float64 (3, B).
+        with_l2: compute l2; 0 otherwise.
+        impl: the implementation, see `usd3.kernels.chosen`.
         inplace: let the gradient overwrite the logits.
     """
     if not isinstance(logits, Projection):
@@ -77,18 +87,18 @@ def weighted_sums(
         return kernels.weighted_loss(logits, problem, weights, with_l2, impl, inplace)
     shape = (*x.shape, problem.num_classes)
     require(logits.shape == shape, "logits.shape", tuple(logits.shape), f"{shape}, (*x_t.shape, K)")
-    from usd3.kernels.projection import projected_loss  # it brings torch's compiler, which is slow to import
+    from usd3.kernels.projection import projected_loss  # imports torch's compiler, which is slow
 
     sums: Tensor = projected_loss(logits, problem, weights, with_l2, impl)
     return sums
 
 
 class FusedTerms(LossTerms):
-    """The same terms from the fused code: nothing of size (..., K) but the logits and, in the end, their gradient."""
+    """The same terms from the fused code, which allocates nothing of size (..., K) but the gradient."""
 
     def __init__(self, logits: Tensor, problem: kernels.Problem, impl: str, eager: Callable[[], LossTerms]):
         self._logits, self._problem, self._impl, self._eager = logits, problem, impl, eager
-        self._found: Tensor | None = None
+        self._cached_rows: Tensor | None = None
 
     @property
     def vlb(self) -> Tensor:
@@ -113,9 +123,9 @@ class FusedTerms(LossTerms):
         return self._eager().kl2
 
     def _rows(self) -> Tensor:
-        if self._found is None:
-            self._found = kernels.terms(self._logits, self._problem, False, self._impl)
-        return self._found
+        if self._cached_rows is None:
+            self._cached_rows = kernels.terms(self._logits, self._problem, False, self._impl)
+        return self._cached_rows
 
 
 # ---- draws --------------------------------------------------------------------------------------------------------
@@ -133,27 +143,39 @@ def draw(
     impl: str,
     checks: Checks,
 ) -> Tensor:
-    """Let the free elements of x jump. `u`, (2, *x.shape) float64 uniforms, chooses the branch and the category."""
+    """x after one jump of its free elements, int64 in the shape of x.
+
+    Args:
+        logits: f = softmax(logits), (*x.shape, K).
+        x: current categories.
+        noise: m.
+        level: alpha_bar and 1 - alpha_bar, one per object.
+        jumps: weights of the jumps.
+        u: float64 uniforms (2, *x.shape); they choose the branch and the category.
+        free: mask of the elements that may jump; None: all.
+        impl: the implementation, see `usd3.kernels.chosen`.
+        checks: receives the check of the logits.
+    """
     require_logits(logits, x, noise.num_classes, "logits")
     kind = chosen(impl, x.device)
     if kind == "eager":
-        drawn = jump_mixture(predicted(logits, x, noise, level, checks, free), jumps).drawn(*u)
+        drawn = jump_mixture(model_belief(logits, x, noise, level, checks, free), jumps).drawn(*u)
         return drawn if free is None else torch.where(free, drawn, x)
     drawn = kernels.draw(logits, leap_of(noise, level, jumps, x, u[1], free), u, kind).reshape(x.shape)
     if checks.enabled:
         checks.refuse("logits", torch.where(drawn < 0, torch.nan, 0.0), torch.isnan, FINITE)
-    return torch.where(drawn < 0, x, drawn)  # no index runs out of range before the checks are asked
+    return torch.where(drawn < 0, x, drawn)  # no index is out of range before the checks raise
 
 
 @torch.no_grad()
 def jump_mass(
     logits: Tensor, x: Tensor, noise: Noise, level: Level, jumps: Jumps, free: Tensor | None, impl: str, checks: Checks
 ) -> Tensor:
-    """The probability of leaving x, per element, float64; 0 where elements are not free."""
+    """Probability of leaving x, float64 in the shape of x; 0 for elements that are not free."""
     require_logits(logits, x, noise.num_classes, "logits")
     kind = chosen(impl, x.device)
     if kind == "eager":
-        mass = jump_mixture(predicted(logits, x, noise, level, checks, free), jumps).jump_mass()
+        mass = jump_mixture(model_belief(logits, x, noise, level, checks, free), jumps).jump_mass()
         return mass if free is None else torch.where(free, mass, 0.0)
     mass = kernels.draw(logits, leap_of(noise, level, jumps, x, None, free), None, kind).reshape(x.shape)
     checks.refuse("logits", mass.sum(), torch.isnan, FINITE)
@@ -161,9 +183,9 @@ def jump_mass(
 
 
 def leap_of(noise: Noise, level: Level, jumps: Jumps, x: Tensor, v: Tensor | None, free: Tensor | None = None) -> Leap:
-    """The elements that may jump as rows, with weights per object; v are uniforms for the jumps to m."""
-    anew = torch.zeros_like(jumps.clean) if jumps.anew is None else jumps.anew
-    numbers = (jumps.clean, jumps.noise, anew, level.alpha_bar, level.lost)
+    """The elements of x as rows that may jump, with weights per object; v are uniforms for the jumps to m."""
+    forward = torch.zeros_like(jumps.to_data) if jumps.forward is None else jumps.forward
+    numbers = (jumps.to_data, jumps.to_noise, forward, level.alpha_bar, level.lost)
     closed_form = _has_closed_form(noise)
     return Leap(
         x=_dense(x),
@@ -178,10 +200,10 @@ def leap_of(noise: Noise, level: Level, jumps: Jumps, x: Tensor, v: Tensor | Non
 
 
 def _has_closed_form(noise: Noise) -> bool:
-    """Whether a kernel knows m without a table: it is uniform, or the mask alone."""
+    """Whether the kernels know m without a table: uniform noise, or the mask alone."""
     return isinstance(noise, Uniform | Absorbing)
 
 
 def _dense(x: Tensor) -> Tensor:
-    """In one dimension, without gaps."""
+    """(R,), contiguous."""
     return x.reshape(-1).contiguous()

@@ -1,4 +1,4 @@
-"""Which elements are given: the masks of a conditional task, drawn in training and made for generation."""
+"""Masks of given elements: drawn at random in training, built from a prefix, a region or a text for sampling."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -12,19 +12,19 @@ __all__ = ["box_given", "draw_given", "named_elements", "prefix_given", "region_
 
 
 def prefix_given(length: int, prefix: int) -> Tensor:
-    """The first `prefix` of `length` elements, (L,)."""
+    """Mask of the first `prefix` of `length` elements, bool (L,)."""
     return torch.arange(length) < as_count(prefix, "prefix", 0, length)
 
 
 def region_given(length: int, start: int, stop: int) -> Tensor:
-    """All of `length` elements but start..stop-1, which are to be filled, (L,)."""
+    """Mask of all of `length` elements except start..stop-1, which are to be filled, bool (L,)."""
     require(0 <= start < stop <= length, "region", f"{start}:{stop}", f"0 <= start < stop <= {length}")
     position = torch.arange(length)
     return (position < start) | (position >= stop)
 
 
 def box_given(shape: Sequence[int], ranges: Sequence[tuple[int, int]]) -> Tensor:
-    """All elements of an object but a box, which is to be filled: start..stop-1 in each dimension, `shape`."""
+    """Mask of all elements except a box, which is to be filled: start..stop-1 in each dimension; bool, of `shape`."""
     require(len(ranges) == len(shape), "ranges", ranges, f"one START, STOP for each dimension of {tuple(shape)}")
     given = torch.ones(tuple(shape), dtype=torch.bool)
     for size, (start, stop) in zip(shape, ranges):
@@ -34,36 +34,36 @@ def box_given(shape: Sequence[int], ranges: Sequence[tuple[int, int]]) -> Tensor
 
 
 def named_elements(shape: Sequence[int], text: str, name: str = "ranges") -> Tensor:
-    """The elements that a text names, a mask of `shape`: "0:20;26:80" are 0..19 and 26..79.
+    """Mask of the elements that a text names, bool of `shape`: "0:20;26:80" are 0..19 and 26..79.
 
-    START:STOP counts elements in row-major order; one for each dimension, with commas between, is a box, as in
-    "2:6,0:4". Semicolons stand between several. `name` is how errors call the text.
+    START:STOP counts elements in row-major order. One range per dimension, separated by commas, is a box, as in
+    "2:6,0:4". Semicolons separate several ranges or boxes. Errors call the text `name`.
     """
     size, count = torch.Size(shape), len(shape)
     boxes = "" if count == 1 else f", or {count} of them with commas between, one a dimension"
     expected = f"START:STOP, as in 64:128{boxes}; between several of these a semicolon"
     mask = torch.zeros(size, dtype=torch.bool)
     for part in text.split(";"):
-        found = [ends for ends in map(_range, part.split(",")) if ends is not None]
-        require(len(found) == part.count(",") + 1 and len(found) in (1, count), name, text, expected)
-        for (start, stop), most in zip(found, [size.numel()] if len(found) == 1 else size):
+        ranges = [ends for ends in map(_range, part.split(",")) if ends is not None]
+        require(len(ranges) == part.count(",") + 1 and len(ranges) in (1, count), name, text, expected)
+        for (start, stop), most in zip(ranges, [size.numel()] if len(ranges) == 1 else size):
             require(0 <= start < stop <= most, name, text, f"0 <= START < STOP <= {most}, not {start}:{stop}")
-        others = region_given(size.numel(), *found[0]) if len(found) == 1 else box_given(size, found)
+        others = region_given(size.numel(), *ranges[0]) if len(ranges) == 1 else box_given(size, ranges)
         mask |= ~others.reshape(size)
     return mask
 
 
 def _range(text: str) -> tuple[int, int] | None:
-    """START:STOP as numbers."""
+    """START:STOP as two numbers, or None."""
     start, _, stop = text.strip().partition(":")
     return (int(start), int(stop)) if start.isdecimal() and stop.isdecimal() else None
 
 
 def draw_given(mode: Literal["none", "prefix", "random"], x_0: Tensor, prefix: int = 0) -> Tensor | None:
-    """Masks for training on the objects x_0 (B, ...), drawn from torch's own generator.
+    """Masks for training on the objects x_0 (B, ...), in their shape, drawn from torch's global generator.
 
-    "random" takes one of four kinds for each object: nothing, a prefix, all but a gap, scattered elements; how
-    many is uniform. Of objects with several dimensions the gap is a box.
+    "none" gives None, "prefix" the first `prefix` elements. "random" draws one of four kinds for each object: nothing,
+    a prefix, all but a gap, scattered elements; their number is uniform. In several dimensions the gap is a box.
     """
     if mode == "none":
         return None
@@ -85,7 +85,7 @@ def draw_given(mode: Literal["none", "prefix", "random"], x_0: Tensor, prefix: i
 
 
 def _boxes(x_0: Tensor) -> Tensor:
-    """A random box in each object, (B, ...): all elements that it touches, so at least one."""
+    """Mask of a random box in each object, (B, ...): all elements that it touches, so at least one."""
     batch, *shape = x_0.shape
     inside = torch.ones_like(x_0, dtype=torch.bool)
     ends = torch.rand(len(shape), 2, batch, *[1] * len(shape), device=x_0.device)

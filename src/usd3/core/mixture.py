@@ -1,7 +1,7 @@
-"""Everything that is drawn is one mixture: w_f Cat(f) + w_x e_x + w_0 e_x0 + w_m Cat(m).
+"""Every distribution we draw from is one mixture: w_f Cat(f) + w_x e_x + w_0 e_x0 + w_m Cat(m).
 
-Forward noising, the posterior, the backward step, the Euler step of the reverse chain and the corrector differ only
-in their weights. Paper: "Reparameterization Form for Sampling".
+The posterior, the backward step, the Euler step of the reverse chain and the corrector differ only in their weights
+(paper: "Reparameterization Form for Sampling", eq. 46 and 47).
 """
 
 from dataclasses import dataclass, replace
@@ -20,43 +20,45 @@ _CELLS = 1 << 24  # of a (rows, K) float64 table held at once while drawing
 
 @dataclass(frozen=True)
 class Transition:
-    """Weights of leaving x, float64, one per object: A = `clean` goes to f, N = `noise` times P(noised) to m.
+    """How much of an element leaves x, and where to: float64 weights (B, 1, ..., 1).
 
-    For a step t -> s they are probabilities, A = 1 - mu and N = mu (1 - a_ts), and `keep` = mu a_ts stays on x. For
-    the reverse rate A = beta abar / (1 - abar) and N = beta; `keep` is None, nothing is said of z = x.
+    A = `to_data` goes to f, N = `to_noise` times P(noised | x) goes to m. A step t -> s has the probabilities
+    A = 1 - mu and N = mu (1 - a_ts), and `stay` = mu a_ts remains on x. The reverse rate has A = beta abar / (1 - abar)
+    and N = beta; `stay` is None, because a rate has no entry at z = x.
     """
 
-    clean: Tensor
-    noise: Tensor
-    keep: Tensor | None = None
+    to_data: Tensor
+    to_noise: Tensor
+    stay: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Jumps:
-    """How an element leaves x, float64 weights that broadcast to x: for f with weight `clean`, for m with weight
-    `noise` P(noised) + `anew`. `damped` multiplies all by exp(-L), L being their sum.
+    """The same weights for a draw that moves an element away from x, float64, broadcasting to x.
 
-    The exact step has the weights of its `Transition`; the Euler step and tau-leaping those of the reverse rate; the
-    corrector adds the forward rate, `anew`.
+    An element jumps to f with weight `to_data`, and to m with weight `to_noise` P(noised | x) + `forward`. Exact steps
+    take the weights of their `Transition`, Euler steps and tau-leaping those of the reverse rate. The corrector adds
+    the rate of the forward process, `forward`. `damped` multiplies all weights by exp(-L), L being their sum
+    (tau-leaping: exactly one Poisson jump).
     """
 
-    clean: Tensor
-    noise: Tensor
-    anew: Tensor | None = None
+    to_data: Tensor
+    to_noise: Tensor
+    forward: Tensor | None = None
     damped: bool = False
 
     def scaled(self, factor: Tensor | float) -> "Jumps":
         """The same jumps, `factor` times as likely."""
-        anew = None if self.anew is None else self.anew * factor
-        return replace(self, clean=self.clean * factor, noise=self.noise * factor, anew=anew)
+        forward = None if self.forward is None else self.forward * factor
+        return replace(self, to_data=self.to_data * factor, to_noise=self.to_noise * factor, forward=forward)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """A categorical distribution for each element; `belief` knows x, f and m, the weights broadcast to x.
+    """A categorical distribution for each element of x. `belief` holds x, f and m; the weights broadcast to x.
 
-    A mixture made for an Euler step or the corrector may have w_x < 0 although its jump mass is small: it can be
-    drawn from, but is no distribution.
+    The mixture of an Euler step or of the corrector may have w_x < 0 although its jump mass is small: `sample` works,
+    but `probs` is not a distribution.
     """
 
     belief: Belief
@@ -68,20 +70,20 @@ class Mixture:
     validate: bool = True
 
     def probs(self) -> Tensor:
-        """All probabilities, (..., K): in the precision of the logits, or float64 where there are none."""
+        """Probabilities (..., K): in the precision of the logits, or float64 for a mixture without f."""
         b = self.belief
         dtype = torch.float64 if self.w_f is None else b.log_f.dtype
         w_x, probs = self.w_x, self._column(self.w_m, dtype) * b.noise.probs_on(b.x.device, dtype)
         if self.w_f is not None:
-            w_x = w_x + torch.where(b.clean, self.w_f, 0.0)  # f = e_x there
-            probs = probs + self._column(torch.where(b.clean, 0.0, self.w_f), dtype) * b.log_f.exp()
+            w_x = w_x + torch.where(b.is_certain, self.w_f, 0.0)  # f = e_x there
+            probs = probs + self._column(torch.where(b.is_certain, 0.0, self.w_f), dtype) * b.log_f.exp()
         probs = probs.scatter_add(-1, b.x[..., None], self._column(w_x, dtype))
         if self.w_0 is not None and self.x_0 is not None:
             probs = probs.scatter_add(-1, self.x_0[..., None], self._column(self.w_0, dtype))
         return probs
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """log probability of categories x; -inf where they are impossible."""
+        """Log probability of categories x, in the shape of x; -inf for impossible ones."""
         b, checks = self.belief, Checks(self.validate)
         x = as_categories(x, b.noise.num_classes, "x", checks)
         require(x.shape == b.x.shape, "x.shape", tuple(x.shape), f"{tuple(b.x.shape)}")
@@ -95,7 +97,7 @@ class Mixture:
         return torch.where(log_p > NEVER / 2, log_p, -torch.inf)
 
     def jump_masses(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The mass that m, f and x_0 each move away from x."""
+        """Probability of leaving x for m, for f and for x_0, each in the shape of x."""
         b = self.belief
         to_m = self.w_m * (1 - b.m_x)
         to_f = torch.zeros_like(to_m) if self.w_f is None else self.w_f * b.not_f_x
@@ -103,7 +105,7 @@ class Mixture:
         return to_m, to_f, to_0
 
     def jump_mass(self) -> Tensor:
-        """L, the probability of leaving x."""
+        """L, the probability of leaving x, in the shape of x."""
         return torch.stack(self.jump_masses()).sum(0)
 
     def scaled(self, factor: Tensor) -> "Mixture":
@@ -113,15 +115,15 @@ class Mixture:
         return replace(self, w_x=1 - w_f - w_m, w_f=w_f, w_m=w_m)
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Draw: whether x is left and by which branch, then a category z != x of that branch.
+        """Draw one category per element: first the branch (stay, m, f or x_0), then a category z != x of that branch.
 
-        Where the jump mass exceeds 1 (only an Euler step or a corrector that is too long) it is scaled to 1.
+        A jump mass above 1 (an Euler step or a corrector move that is too long) is scaled to 1.
         """
         b = self.belief
         return self.drawn(*uniform((2, *b.x.shape), b.x.device, generator))
 
     def drawn(self, u: Tensor, v: Tensor) -> Tensor:
-        """The draw that belongs to two uniforms per element, float64: u chooses the branch, v the category."""
+        """The draw for given uniforms, float64 in the shape of x: u chooses the branch, v the category."""
         b = self.belief
         with torch.no_grad():
             to_m, to_f, to_0 = self.jump_masses()
@@ -135,7 +137,7 @@ class Mixture:
         return drawn
 
     def _other_from_f(self, here: Tensor, v: Tensor) -> Tensor:
-        """Draw from f restricted to z != x for the elements `here`, a bounded number of rows at a time."""
+        """Draw from f restricted to z != x for the elements `here`, in chunks of rows."""
         b = self.belief
         table, rows = b.log_f.reshape(-1, b.log_f.shape[-1]), here.flatten().nonzero().squeeze(-1)
         size = max(1, _CELLS // table.shape[-1])
@@ -147,21 +149,21 @@ class Mixture:
 
 
 def backward_mixture(belief: Belief, to: Transition, x_0: Tensor | None = None, validate: bool = True) -> Mixture:
-    """B(f; x, t -> s), or B(e_x0; x, t -> s) where x_0 is given: Prop. 1 and 2 are one function, linear in f.
+    """Backward step B(f; x, t -> s), Prop. 2; with `x_0` the posterior B(e_x0; x, t -> s), Prop. 1.
 
     B(f) = (1-mu) f + mu (a_ts + (1-a_ts) untouched) e_x + mu (1-a_ts) noised m
     """
-    assert to.keep is not None
-    w_x, w_m = to.keep + to.noise * belief.untouched, to.noise * belief.noised
+    assert to.stay is not None
+    w_x, w_m = to.stay + to.to_noise * belief.untouched, to.to_noise * belief.noised
     if x_0 is None:
-        return Mixture(belief, w_x, w_m, w_f=to.clean, validate=validate)
-    return Mixture(belief, w_x, w_m, w_0=to.clean, x_0=x_0, validate=validate)
+        return Mixture(belief, w_x, w_m, w_f=to.to_data, validate=validate)
+    return Mixture(belief, w_x, w_m, w_0=to.to_data, x_0=x_0, validate=validate)
 
 
 def jump_mixture(belief: Belief, jumps: Jumps) -> Mixture:
-    """Leave x for f and for m with these weights, and stay otherwise."""
-    to_f, to_m = jumps.clean, jumps.noise * belief.noised
-    to_m = to_m if jumps.anew is None else to_m + jumps.anew
+    """Jump from x to f and to m with these weights, else stay."""
+    to_f, to_m = jumps.to_data, jumps.to_noise * belief.noised
+    to_m = to_m if jumps.forward is None else to_m + jumps.forward
     mixture = Mixture(belief, w_x=1 - to_f - to_m, w_m=to_m, w_f=to_f)
     return mixture.scaled(torch.exp(-mixture.jump_mass())) if jumps.damped else mixture
 

@@ -1,8 +1,8 @@
 """Noise distributions m: where the forward process ends, Q(t|s) = alpha_bar(t|s) I + (1 - alpha_bar(t|s)) 1 m^T.
 
-`Uniform` and `Absorbing` are the two everybody knows; `Marginal` is any distribution, shared by all elements
-(probs of shape (K,)) or one for each (probs of shape (..., K)). Zeros are allowed: a category with m_x = 0 is
-never noise, so an element seen there is known to be clean (the support rule, see `usd3.core.belief`).
+`Uniform` and `Absorbing` are the usual ones; `Marginal` is any distribution, shared by all elements (probs of shape
+(K,)) or one for each (probs of shape (..., K)). Zeros are allowed: a category with m_x = 0 is never noise, so an
+element with that category is certainly clean (the support rule, see `usd3.core.belief`).
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ __all__ = ["Absorbing", "Marginal", "Noise", "Uniform"]
 class Noise:
     """Base class: a stationary distribution, `probs` of shape (K,) or (..., K), float64.
 
-    They may miss 1 by 1e-4 and are renormalised. `mask` is the category that no data can have, or None.
+    The sums may miss 1 by 1e-4; probs are renormalised. `mask` is the category that no data can have, or None.
     """
 
     mask: int | None = None
@@ -41,7 +41,7 @@ class Noise:
         self._cdfs: dict[torch.device, Tensor] = {}
 
     def probs_on(self, device: torch.device, dtype: torch.dtype = torch.float64) -> Tensor:
-        """m itself, (K,) or (..., K); copied to a device once."""
+        """m, (K,) or (..., K), on a device; copied there once."""
         key = (device, dtype)
         if key not in self._copies:
             with torch.inference_mode(False):  # the copy outlives this call
@@ -49,14 +49,14 @@ class Noise:
         return self._copies[key]
 
     def table_on(self, device: torch.device, dtype: torch.dtype, shape: torch.Size) -> Tensor:
-        """m as a table (P, K) without gaps for elements of `shape` in row-major order: element i has row i % P."""
+        """m as a contiguous table (P, K) for elements of `shape` in row-major order: element i has row i % P."""
         m, leading = self.probs_on(device, dtype), self.probs.dim() - 1
         if m.numel() == self.num_classes or m.shape[:-1] == shape[len(shape) - leading :]:
             return m.reshape(-1, self.num_classes)
         return m.expand(*shape[len(shape) - leading :], self.num_classes).reshape(-1, self.num_classes).contiguous()
 
     def at(self, x: Tensor) -> Tensor:
-        """m_x: the probability of each element's category, float64."""
+        """m_x, the probability of each element's category, float64 in the shape of x."""
         m = self.probs_on(x.device)
         if m.dim() == 1:
             return m[x]
@@ -64,22 +64,31 @@ class Noise:
 
     def sample(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draw from m, in the shape of x."""
-        return invert_cdf(self._cdf(x.device), uniform(x.shape, x.device, generator))
+        return invert_cdf(self.cdf(x.device), uniform(x.shape, x.device, generator))
+
+    def corrupt(self, x_0: Tensor, lost: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw x_t ~ q(x_t | x_0) = alpha_bar e_x0 + (1 - alpha_bar) m (eq. 46), in the shape of x_0.
+
+        An element leaves x_0 with probability (1 - alpha_bar) (1 - m_x0), and then for a category z != x_0 of m.
+        `lost` is 1 - alpha_bar, float64; it broadcasts to x_0.
+        """
+        u, v = uniform((2, *x_0.shape), x_0.device, generator)
+        return torch.where(u < lost * (1 - self.at(x_0)), self.other(x_0, v), x_0)
 
     def sample_other(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Draw from m restricted to z != x. Where m_x = 1 there is no such z and the answer means nothing."""
+        """Draw from m restricted to z != x. Where m_x = 1 no such z exists, and the result means nothing."""
         return self.other(x, uniform(x.shape, x.device, generator))
 
     def other(self, x: Tensor, u: Tensor) -> Tensor:
-        """The draw of `sample_other` that belongs to uniforms u, float64 in the shape of x."""
-        cdf = self._cdf(x.device)
+        """The draw of `sample_other` for given uniforms u, float64 in the shape of x."""
+        cdf = self.cdf(x.device)
         upto = cdf[x] if cdf.dim() == 1 else cdf.expand(*x.shape, -1).gather(-1, x[..., None]).squeeze(-1)
         below = upto - self.at(x)
         v = u * (below + (1 - upto))  # skip the interval of x
         return invert_cdf(cdf, torch.where(v < below, v, upto + (v - below)))
 
     def require_fits(self, shape: torch.Size) -> None:
-        """One m for each element must broadcast to the elements' shape."""
+        """Refuse elements of this shape unless m of each element broadcasts to it."""
         if self.probs.dim() == 1:
             return
         try:
@@ -88,7 +97,8 @@ class Noise:
             fits = False
         require(fits, "noise.probs.shape", tuple(self.probs.shape), f"(..., K) that broadcasts to {(*shape, 'K')}")
 
-    def _cdf(self, device: torch.device) -> Tensor:
+    def cdf(self, device: torch.device) -> Tensor:
+        """Cumulative sums of m, float64 (K,) or (..., K), on a device; computed once."""
         if device not in self._cdfs:
             with torch.inference_mode(False):
                 cdf = self.probs.cumsum(-1)
@@ -124,7 +134,7 @@ class Uniform(Noise):
 
 
 class Absorbing(Noise):
-    """m puts everything on one extra category, the mask. `num_classes` counts the mask; by default it is the last."""
+    """m is 1 at one extra category, the mask: by default the last of `num_classes`, which counts it."""
 
     def __init__(self, num_classes: int, mask: int | None = None):
         num_classes = as_count(num_classes, "num_classes", 2)
@@ -139,7 +149,7 @@ class Absorbing(Noise):
         return torch.full_like(x, self.mask)  # type: ignore[arg-type]
 
     def other(self, x: Tensor, u: Tensor) -> Tensor:
-        """The mask: what any unmasked element can turn into."""
+        """The mask: the only category that an unmasked element can turn into."""
         return self.sample(x)
 
     def __repr__(self) -> str:
@@ -153,10 +163,10 @@ class Marginal(Noise):
     def from_data(
         cls, x: Any, num_classes: int | None = None, smoothing: float = 1.0, per_element: bool = False
     ) -> "Marginal":
-        """How often each category occurs in data x of shape (N, ...).
+        """The frequencies of the categories in data x, integers (N, ...).
 
-        `smoothing` is added to every count, so that no category has probability 0 by accident. With
-        `per_element` each position gets its own distribution, of shape (..., K).
+        `smoothing` is added to every count, so that no category has probability 0 by accident. With `per_element` each
+        element of an object gets its own distribution, probs of shape (..., K).
         """
         x = torch.as_tensor(x)
         require_type(is_integral(x), "x", x, "an integer array")

@@ -1,4 +1,4 @@
-"""Noise, schedule and kind of time as a recipe says them: its section `diffusion`."""
+"""The section `diffusion` of a recipe: noise, schedule and kind of time."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -50,11 +50,11 @@ class DiffusionConfig:
 
     @property
     def usual_steps(self) -> int:
-        """Sampling steps where nothing says how many: 100, or all that discrete time has."""
+        """Default number of sampling steps: 100, or T where T is smaller."""
         return min(_USUAL_STEPS, self.num_steps or _USUAL_STEPS)
 
     def build(self, num_classes: int, marginal: list[float] | None = None) -> Diffusion:
-        """The diffusion on `num_classes` data categories; `marginal` are their frequencies."""
+        """The diffusion on `num_classes` data categories; `marginal` are their frequencies, for marginal noise."""
         noise: Noise
         if self.noise == "uniform":
             noise = Uniform(num_classes)

@@ -1,12 +1,12 @@
 """Noise schedules: how much of the data survives until time t in [0, 1] (paper: "Noise Scheduling in Training").
 
-    alpha_bar(t, s) = alpha_bar(t) / alpha_bar(s)      what survives from s until t; from clean data without s
-    lost(t, s)      = 1 - alpha_bar(t, s)              computed by itself, so that both ends are exact
-    beta(t)         = -d log alpha_bar / dt            rate of the forward process, per unit of t
+    kept(t, s)      = alpha_bar(t) / alpha_bar(s)      share that survives from s until t; from clean data without s
+    lost(t, s)      = 1 - kept(t, s)                   a formula of its own, so that both ends are exact
     decay(t)        = -d alpha_bar / dt                = beta alpha_bar, finite where beta is not
-    time(alpha_bar)                                    the inverse
+    time(alpha_bar)                                    the inverse of alpha_bar(t)
 
-Answers have the dtype of t; the formulas below them work on float64.
+These are formulas: float64 tensors in, float64 tensors out, nothing is checked. `alpha_bar(t, s)` and `beta(t)` are the
+same for users: they take numbers or tensors of any dtype, check them, and answer in the dtype of t.
 """
 
 import math
@@ -25,10 +25,23 @@ Time = Tensor | float
 
 
 class Schedule(ABC):
-    """Base class. A schedule of your own gives four formulas on float64 tensors and then calls `super().__init__()`:
+    """Base class. A schedule of your own writes `kept`, `lost`, `decay` and `time`, then calls `super().__init__()`.
 
-    `_kept(t, s)` is alpha_bar(t, s), `_lost(t, s)` is 1 - alpha_bar(t, s), both from clean data where s is None;
-    `_decay(t)` is -d alpha_bar / dt; `_time(alpha_bar)` is the inverse. They are checked against each other.
+    The constructor checks the four formulas against each other.
+
+    Example:
+        class Square(usd3.Schedule):
+            def kept(self, t, s=None):
+                return (1 - t * t) / (1 if s is None else 1 - s * s)
+
+            def lost(self, t, s=None):
+                return t * t if s is None else (t - s) * (t + s) / (1 - s * s)
+
+            def decay(self, t):
+                return 2 * t
+
+            def time(self, alpha_bar):
+                return (1 - alpha_bar).sqrt()
     """
 
     def __init__(self) -> None:
@@ -44,54 +57,50 @@ class Schedule(ABC):
 
     def _require_consistency(self) -> None:
         t, h = torch.tensor([0.3, 0.6, 0.9], dtype=torch.float64), 1e-6
-        kept, s = self._kept(t), t / 2
-        seen = {  # formula: (what it says, what `_kept(t)` implies)
-            "_kept(t, s)": (self._kept(t, s) * self._kept(s), kept),
-            "_lost(t)": (self._lost(t), 1 - kept),
-            "_lost(t, s)": (self._lost(t, s), 1 - self._kept(t, s)),
-            "_decay(t)": (self._decay(t), (self._kept(t - h) - self._kept(t + h)) / (2 * h)),
-            "_time": (torch.where(kept > 1e-12, self._time(kept), t), t),
+        kept, s = self.kept(t), t / 2
+        pairs = {  # formula: (its value, the value that `kept(t)` implies)
+            "kept(t, s)": (self.kept(t, s) * self.kept(s), kept),
+            "lost(t)": (self.lost(t), 1 - kept),
+            "lost(t, s)": (self.lost(t, s), 1 - self.kept(t, s)),
+            "decay(t)": (self.decay(t), (self.kept(t - h) - self.kept(t + h)) / (2 * h)),
+            "time": (torch.where(kept > 1e-12, self.time(kept), t), t),
         }
-        for name, (value, implied) in seen.items():
+        for name, (value, implied) in pairs.items():
             consistent = torch.allclose(value, implied, rtol=1e-4, atol=1e-7)
-            require(
-                consistent, f"{type(self).__name__}.{name}", value.tolist(), f"{implied.tolist()}, as _kept(t) implies"
-            )
+            expected = f"{implied.tolist()}, as kept(t) implies"
+            require(consistent, f"{type(self).__name__}.{name}", value.tolist(), expected)
+
+    # ---- formulas on float64 tensors ----------------------------------------------------------------------------
 
     @abstractmethod
-    def _kept(self, t: Tensor, s: Tensor | None = None) -> Tensor: ...
+    def kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        """alpha_bar(t, s) = alpha_bar(t) / alpha_bar(s); alpha_bar(t) without s."""
 
     @abstractmethod
-    def _lost(self, t: Tensor, s: Tensor | None = None) -> Tensor: ...
+    def lost(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        """1 - alpha_bar(t, s), without cancellation."""
 
     @abstractmethod
-    def _decay(self, t: Tensor) -> Tensor: ...
+    def decay(self, t: Tensor) -> Tensor:
+        """-d alpha_bar / dt, finite on [0, 1]."""
 
     @abstractmethod
-    def _time(self, alpha_bar: Tensor) -> Tensor: ...
+    def time(self, alpha_bar: Tensor) -> Tensor:
+        """The time t with alpha_bar(t) = `alpha_bar`."""
 
-    def _beta(self, t: Tensor) -> Tensor:
-        return self._decay(t) / self._kept(t)
+    def rate(self, t: Tensor) -> Tensor:
+        """beta(t) = decay(t) / kept(t)."""
+        return self.decay(t) / self.kept(t)
+
+    # ---- for users: any dtype, checked --------------------------------------------------------------------------
 
     def alpha_bar(self, t: Time, s: Time | None = None) -> Tensor:
-        """What survives until t, of clean data or of the data at s."""
-        return _evaluate(self._kept, t, s, at_s=1.0)
-
-    def lost(self, t: Time, s: Time | None = None) -> Tensor:
-        """1 - alpha_bar(t, s), without cancellation."""
-        return _evaluate(self._lost, t, s, at_s=0.0)
+        """Share of the data that survives until t, from time 0 or from s <= t. Answers in the dtype of t."""
+        return _evaluate(self.kept, t, s)
 
     def beta(self, t: Time) -> Tensor:
-        """-d log alpha_bar / dt; infinite at t = 1 where alpha_bar(1) = 0."""
-        return _evaluate(self._beta, t)
-
-    def decay(self, t: Time) -> Tensor:
-        """-d alpha_bar / dt = beta alpha_bar, finite everywhere."""
-        return _evaluate(self._decay, t)
-
-    def time(self, alpha_bar: Time) -> Tensor:
-        """The time until which `alpha_bar` survives, clipped to [0, 1]."""
-        return _evaluate(self._time, alpha_bar, name="alpha_bar").clamp(0, 1)
+        """-d log alpha_bar / dt in the dtype of t; infinite at t = 1 where alpha_bar(1) = 0."""
+        return _evaluate(self.rate, t)
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{k.strip('_')}={v}" for k, v in vars(self).items() if k not in self._derived)
@@ -113,17 +122,21 @@ class Cosine(Schedule):
         self._c = math.pi / 2 / (1 + a)
         super().__init__()
 
-    def _kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+    def kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        """sin(c (1 - t)) / sin(c (1 - s))."""
         return torch.sin(self._c * (1 - t)) / torch.sin(self._c * (1 - _or_0(s, t)))
 
-    def _lost(self, t: Tensor, s: Tensor | None = None) -> Tensor:
-        c, s = self._c, _or_0(s, t)  # sin p - sin q = 2 cos((p + q) / 2) sin((p - q) / 2)
+    def lost(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        """1 - kept, by sin p - sin q = 2 cos((p + q) / 2) sin((p - q) / 2)."""
+        c, s = self._c, _or_0(s, t)
         return 2 * torch.cos(c * (1 - (t + s) / 2)) * torch.sin(c * (t - s) / 2) / torch.sin(c * (1 - s))
 
-    def _decay(self, t: Tensor) -> Tensor:
+    def decay(self, t: Tensor) -> Tensor:
+        """c cos(c (1 - t)) / sin c."""
         return self._c * torch.cos(self._c * (1 - t)) / math.sin(self._c)
 
-    def _time(self, alpha_bar: Tensor) -> Tensor:
+    def time(self, alpha_bar: Tensor) -> Tensor:
+        """1 - asin(alpha_bar sin c) / c."""
         return 1 - torch.asin(alpha_bar * math.sin(self._c)) / self._c
 
 
@@ -134,17 +147,21 @@ class LogLinear(Schedule):
         self.eps = as_number(eps, "eps", 0, 1, closed=True)
         super().__init__()
 
-    def _kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+    def kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        """(1 - (1 - eps) t) / (1 - (1 - eps) s)."""
         kept = (1 - t) + self.eps * t
-        return kept if s is None else kept / self._kept(s)
+        return kept if s is None else kept / self.kept(s)
 
-    def _lost(self, t: Tensor, s: Tensor | None = None) -> Tensor:
-        return (1 - self.eps) * (t if s is None else (t - s) / self._kept(s))
+    def lost(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        """(1 - eps) (t - s) / alpha_bar(s)."""
+        return (1 - self.eps) * (t if s is None else (t - s) / self.kept(s))
 
-    def _decay(self, t: Tensor) -> Tensor:
+    def decay(self, t: Tensor) -> Tensor:
+        """1 - eps, whatever t is."""
         return torch.full_like(t, 1 - self.eps)
 
-    def _time(self, alpha_bar: Tensor) -> Tensor:
+    def time(self, alpha_bar: Tensor) -> Tensor:
+        """(1 - alpha_bar) / (1 - eps)."""
         return (1 - alpha_bar) / (1 - self.eps)
 
 
@@ -158,29 +175,33 @@ class Linear(LogLinear):
 
 
 class _Integrated(Schedule):
-    """alpha_bar(t, s) = exp(-sigma(t, s)), sigma the integral of beta."""
+    """alpha_bar(t, s) = exp(-sigma(t, s)), where sigma(t, s) is the integral of beta from s to t."""
 
     @abstractmethod
     def _sigma(self, t: Tensor, s: Tensor | None) -> Tensor: ...
 
     @abstractmethod
-    def _beta(self, t: Tensor) -> Tensor: ...
+    def rate(self, t: Tensor) -> Tensor:
+        """beta(t)."""
 
-    def _kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+    def kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        """exp(-sigma(t, s))."""
         return torch.exp(-self._sigma(t, s))
 
-    def _lost(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+    def lost(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        """1 - exp(-sigma(t, s))."""
         return -torch.expm1(-self._sigma(t, s))
 
-    def _decay(self, t: Tensor) -> Tensor:
-        return self._beta(t) * self._kept(t)
+    def decay(self, t: Tensor) -> Tensor:
+        """beta(t) alpha_bar(t)."""
+        return self.rate(t) * self.kept(t)
 
 
 class Constant(_Integrated):
     """beta(t) = beta: alpha_bar(t) = exp(-beta t)."""
 
     def __init__(self, beta: float):
-        self._beta_ = as_number(beta, "beta", 0)
+        self._beta = as_number(beta, "beta", 0)
         super().__init__()
 
     @classmethod
@@ -189,13 +210,15 @@ class Constant(_Integrated):
         return cls(as_number(rate, "rate", 0) * as_count(num_classes, "num_classes", 2))
 
     def _sigma(self, t: Tensor, s: Tensor | None) -> Tensor:
-        return self._beta_ * (t - _or_0(s, t))
+        return self._beta * (t - _or_0(s, t))
 
-    def _beta(self, t: Tensor) -> Tensor:
-        return torch.full_like(t, self._beta_)
+    def rate(self, t: Tensor) -> Tensor:
+        """beta, whatever t is."""
+        return torch.full_like(t, self._beta)
 
-    def _time(self, alpha_bar: Tensor) -> Tensor:
-        return -torch.log(alpha_bar) / self._beta_
+    def time(self, alpha_bar: Tensor) -> Tensor:
+        """-log(alpha_bar) / beta."""
+        return -torch.log(alpha_bar) / self._beta
 
 
 class Exponential(_Integrated):
@@ -209,10 +232,12 @@ class Exponential(_Integrated):
         start, log_b = _or_0(s, t), math.log(self.b)
         return self.a * torch.exp(log_b * start) * torch.expm1(log_b * (t - start))
 
-    def _beta(self, t: Tensor) -> Tensor:
+    def rate(self, t: Tensor) -> Tensor:
+        """a b^t log b."""
         return self.a * math.log(self.b) * torch.exp(math.log(self.b) * t)
 
-    def _time(self, alpha_bar: Tensor) -> Tensor:
+    def time(self, alpha_bar: Tensor) -> Tensor:
+        """log(1 - log(alpha_bar) / a) / log b."""
         return torch.log1p(-torch.log(alpha_bar) / self.a) / math.log(self.b)
 
 
@@ -232,28 +257,27 @@ class Geometric(Exponential):
     def _sigma(self, t: Tensor, s: Tensor | None) -> Tensor:
         return super()._sigma(t, s) + (self.lo if self.offset and s is None else 0.0)
 
-    def _time(self, alpha_bar: Tensor) -> Tensor:
-        return super()._time(alpha_bar * math.exp(self.lo) if self.offset else alpha_bar)
+    def time(self, alpha_bar: Tensor) -> Tensor:
+        """The inverse, with the offset taken off first."""
+        return super().time(alpha_bar * math.exp(self.lo) if self.offset else alpha_bar)
 
 
 def _or_0(s: Tensor | None, t: Tensor) -> Tensor:
     return torch.zeros_like(t) if s is None else s
 
 
-def _evaluate(
-    formula: Callable[..., Tensor], t: Time, s: Time | None = None, name: str = "t", at_s: float = math.nan
-) -> Tensor:
-    """The formula in float64 at times in [0, 1], s <= t, with its value at t = s; the answer in the dtype of t."""
-    given = [
+def _evaluate(formula: Callable[..., Tensor], t: Time, s: Time | None = None) -> Tensor:
+    """The formula in float64 at times 0 <= s <= t <= 1, and 1 at t = s; the answer in the dtype of t."""
+    values = [
         torch.as_tensor(v, dtype=None if isinstance(v, Tensor) else torch.float64) for v in (t, s) if v is not None
     ]
-    dtype = given[0].dtype if given[0].is_floating_point() else torch.float64
-    time, *before = (v.to(torch.float64) for v in given)
+    dtype = values[0].dtype if values[0].is_floating_point() else torch.float64
+    time, *before = (v.to(torch.float64) for v in values)
     checks = Checks(enabled=True)
-    for value, label in zip((time, *before), (name, "s")):
-        checks.refuse(label, value, lambda v: ~((v >= 0) & (v <= 1)), "numbers in [0, 1]")
+    for value, name in zip((time, *before), ("t", "s")):
+        checks.refuse(name, value, lambda v: ~((v >= 0) & (v <= 1)), "numbers in [0, 1]")
     for start in before:
         checks.refuse("s", start, lambda v: v > time, "at most t")
     checks.raise_first()
     answer = formula(time, *before)
-    return (torch.where(time == before[0], at_s, answer) if before else answer).to(dtype)
+    return (torch.where(time == before[0], 1.0, answer) if before else answer).to(dtype)

@@ -16,20 +16,21 @@ from torch import Tensor
 
 from usd3._internal.checks import Checks, require
 from usd3._internal.random import uniform
-from usd3.core.belief import Belief, Level, known
+from usd3.core.belief import Belief, Level, true_belief
+from usd3.core.coefficients import flat, total
 from usd3.core.diffusion import Diffusion
 from usd3.core.mixture import Transition
 from usd3.core.model import Denoiser
 from usd3.core.noise import Noise
-from usd3.core.objectives import LossOutput, cross_entropy, divergence
-from usd3.core.process import flat, total
+from usd3.core.objectives import LossOutput
 from usd3.core.schedules import Time
+from usd3.core.terms import cross_entropy, divergence
 
 __all__ = [
     "ForwardRate",
     "auxiliary",
     "auxiliary_weight",
-    "over",
+    "importance_weighted",
     "partial_time_loss",
     "two_pass_loss",
     "two_pass_terms",
@@ -39,9 +40,9 @@ _TINY = 1e-300
 
 
 def auxiliary(x: Tensor, jumps: Tensor, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Draw z ~ S(.|x): one free element jumps, with rates `jumps` (..., K, K), [x, z] -> S(z|x), diagonal ignored.
+    """Draw z ~ S(.|x) (eq. 82): one free element jumps, with rates `jumps` (..., K, K), [x, z] -> S(z|x), no diagonal.
 
-    An object that has nowhere to jump stays.
+    An object whose exit rate is 0 stays.
     """
     rows = _off_diagonal_rows(x, jumps).cumsum(-1)  # (B, ..., K)
     u = uniform((2, len(x), 1), x.device, generator)
@@ -53,7 +54,7 @@ def auxiliary(x: Tensor, jumps: Tensor, free: Tensor, generator: torch.Generator
 
 
 def auxiliary_weight(z: Tensor, q: Tensor, jumps: Tensor, free: Tensor) -> Tensor:
-    """M_S(z | x_0), (B,): how much likelier z is as an auxiliary than under q. `q` is q(. | x_0), (..., K)."""
+    """M_S(z | x_0), (B,), eq. 86: the density of auxiliaries at z over that of q(. | x_0), which is `q` (..., K)."""
     exits = jumps.sum(-1) - jumps.diagonal(dim1=-2, dim2=-1)  # (..., K)
     exits = exits.expand(*z.shape, -1)
     exit_z = exits.gather(-1, z[..., None])
@@ -67,7 +68,7 @@ def auxiliary_weight(z: Tensor, q: Tensor, jumps: Tensor, free: Tensor) -> Tenso
 
 
 class ForwardRate:
-    """S(z|x) = m_z: `auxiliary` and its weight with nothing of size K x K. With e_y = 1 - m_y, the exit rate of y,
+    """S(z|x) = m_z: `auxiliary` and `auxiliary_weight` without a K x K tensor. With e_y = 1 - m_y, the exit rate of y,
 
         M(z | x_0) = sum_d m_z / q(z) sum_{y != z} q(y | x_0) / (sum of e over z - e_z + e_y)
 
@@ -81,18 +82,18 @@ class ForwardRate:
             values, group, counts = m.unique(return_inverse=True, return_counts=True)
         else:
             values, group, counts = m, torch.arange(m.shape[-1]), torch.ones_like(m)
-        groups = values, counts.double(), group  # the values of m, how many categories have each, and which they have
+        groups = values, counts.double(), group  # distinct values of m, their counts, and the value of each category
         self._groups = {values.device: groups}
 
     def pair(
         self, x: Tensor, x_0: Tensor, level: Level, free: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """An auxiliary of x and its weight, 0 for an object that could not jump."""
+        """An auxiliary z of x, in its shape, and its weight (B,); the weight is 0 for an object that cannot jump."""
         z = self.draw(x, free, generator)
         return z, self.weight(z, x_0, level, free) * flat(z != x).any(1)
 
     def draw(self, x: Tensor, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """One free element jumps; an object that has nowhere to jump stays."""
+        """z ~ S(.|x): one free element jumps; an object whose exit rate is 0 stays."""
         u = uniform((2, len(x), 1), x.device, generator)
         element, can = _leaving(1 - self.noise.at(x), free, u[0])
         target = flat(self.noise.other(x, u[1].reshape(-1, *[1] * (x.dim() - 1)).expand(x.shape)))
@@ -120,8 +121,8 @@ class ForwardRate:
         return self._groups[device]
 
 
-def over(terms: Tensor, weight: Tensor) -> Tensor:
-    """Terms of objects at their auxiliaries over M_S, (B,); 0 where there is none, which has weight 0."""
+def importance_weighted(terms: Tensor, weight: Tensor) -> Tensor:
+    """terms / M_S, (B,), for terms at auxiliaries drawn with density q M_S; 0 where the weight is 0 (no auxiliary)."""
     return torch.where(weight > 0, terms / weight.clamp(min=_TINY), 0.0)
 
 
@@ -130,10 +131,10 @@ def two_pass_terms(
 ) -> Tensor:
     """Prop. 5 per object, (B,), with the constants that make it equal Prop. 6 in expectation.
 
-    At x: sum of h_y over y != x. At z, over M_S(z): sum over y != z of k log(k/h) - k.
+    At x: the sum of h_y over y != x. At z: the sum of k log(k/h) - k over y != z, divided by M_S(z).
     """
-    out_x, out_z = (to.clean * b.not_f_x + to.noise * b.noised * (1 - b.m_x) for b in (model_x, model_z))
-    return total(out_x, free) + over(total(divergence(truth_z, model_z, x_0, to) - out_z, free), weight)
+    out_x, out_z = (to.to_data * b.not_f_x + to.to_noise * b.noised * (1 - b.m_x) for b in (model_x, model_z))
+    return total(out_x, free) + importance_weighted(total(divergence(truth_z, model_z, x_0, to) - out_z, free), weight)
 
 
 def two_pass_loss(
@@ -148,39 +149,36 @@ def two_pass_loss(
     generator: torch.Generator | None = None,
     stratified: bool = False,
 ) -> LossOutput:
-    """Training loss of Prop. 5 plus `ce` times the cross entropy at x. `jumps` is S, (K, K) or (..., K, K).
+    """Training loss of Prop. 5 (eq. 26) plus `ce` times the cross entropy at x. Other arguments as in `Diffusion.loss`.
 
-    By default S is the forward rate, S(z|x) = m_z.
+    `jumps` is S, (K, K) or (..., K, K), [x, z] -> S(z|x); by default the forward rate, S(z|x) = m_z.
     """
-    d = diffusion
+    d, K = diffusion, diffusion.noise.num_classes
     require(d.continuous, "diffusion", d, "continuous time")
-    checks = Checks(d.validate)
-    x_0, given, pad, free = d._masked(x_0, given, pad, checks)
-    free = torch.ones_like(x_0, dtype=torch.bool) if free is None else free
-    t = d._training_times(x_0, t, stratified, generator)
-    time = d.time(t, x_0, "t", checks, positive=True)
-    K = d.noise.num_classes
+    batch = d.noisy_batch(x_0, t, given, pad, generator, stratified)
+    x_0, x_t, time, checks = batch.x_0, batch.x_t, batch.time, batch.checks
+    free = torch.ones_like(x_0, dtype=torch.bool) if batch.free is None else batch.free
     if jumps is not None:
         require(jumps.shape[-2:] == (K, K), "jumps.shape", tuple(jumps.shape), f"(..., {K}, {K})")
         jumps = jumps.to(x_0.device, torch.float64)
         diagonal = torch.eye(K, dtype=torch.bool, device=x_0.device)
         checks.refuse("jumps", jumps, lambda v: ~((v >= 0) | diagonal), "rates >= 0 off the diagonal")
-    checks.raise_early(x_0.device)
+        checks.raise_early(x_0.device)
 
-    x_t, level = d._noisy(x_0, time, free, generator), d.level(time, x_0)
+    level = d.level(time, x_0)
     if jumps is None:
         z, weight = ForwardRate(d.noise).pair(x_t, x_0, level, free, generator)
     else:
         z = auxiliary(x_t, jumps, free, generator)
-        weight = auxiliary_weight(z, d._forward(x_0, time).probs(), jumps, free)
+        weight = auxiliary_weight(z, d.forward_probs(x_0, time), jumps, free)
         weight = weight * flat(z != x_t).any(1)  # an object that could not jump has no auxiliary
-    denoise = Denoiser(model, K, given, pad)
-    at_x, at_z = (d.believe(denoise(v, time), v, time, checks, free) for v in (x_t, z))
-    truth = known(x_0, z, d.noise, level)
+    denoise = Denoiser(model, K, batch.given, batch.pad)
+    at_x, at_z = (d.belief(denoise(v, time), v, time, checks, free) for v in (x_t, z))
+    truth = true_belief(x_0, z, d.noise, level)
     vlb = two_pass_terms(truth, at_x, at_z, x_0, d.rate_weights(time, x_t), weight, free).mean()
     entropy = total(cross_entropy(at_x, x_0), free).mean()
     checks.raise_first()
-    return LossOutput(vlb + ce * entropy, d.span * vlb.detach(), entropy.detach())
+    return LossOutput(vlb + ce * entropy, d.vlb_scale * vlb.detach(), entropy.detach())
 
 
 def partial_time_loss(
@@ -194,30 +192,30 @@ def partial_time_loss(
     generator: torch.Generator | None = None,
     stratified: bool = False,
 ) -> LossOutput:
-    """KL(q(x_s|x_t,x_0) || p(x_s|x_t)) + CE at s, the model's part of the VLB that observes s < t; both kinds of time.
+    """KL(q(x_s|x_t,x_0) || p(x_s|x_t)) + CE at s: the model's part of the partial-time VLB (eq. 15), in either time.
 
-    By default t is drawn as in `Diffusion.loss` and s uniformly below it. Adding `diffusion.prior(x_0, t)` gives the
-    whole bound. In the output `vlb` is the KL and `ce` the cross entropy at s (nothing at s = 0, which is clean data).
+    By default t is drawn as in `Diffusion.loss`, and s uniformly below it. `diffusion.prior(x_0, t)` is the rest of the
+    bound. The output has the KL as `vlb`, and as `ce` the cross entropy at s (0 at s = 0, which is clean data).
     """
     d, checks = diffusion, Checks(diffusion.validate)
-    x_0, given, pad, free = d._masked(x_0, given, pad, checks)
-    t = d._training_times(x_0, t, stratified, generator)
+    x_0, given, pad, free = d.masked_data(x_0, given, pad, checks)
+    t = d.training_times(x_0, t, stratified, generator)
     if s is None:
         below = uniform(x_0.shape[:1], x_0.device, generator) * t
         s = below if d.continuous else below.long()
     time, before = d.times(t, s, x_0, checks)
     checks.raise_early(x_0.device)
     denoise = Denoiser(model, d.noise.num_classes, given, pad)
-    x_t, x_s = (d._noisy(x_0, v, free, generator) for v in (time, before))
-    kl = total(d._terms(denoise(x_t, time), x_t, x_0, time, before, checks, free).vlb, free).mean()
-    at_s = cross_entropy(d.believe(denoise(x_s, before), x_s, before, checks, free), x_0)
+    x_t, x_s = (d.draw_noisy(x_0, v, free, generator) for v in (time, before))
+    kl = total(d.element_terms(denoise(x_t, time), x_t, x_0, time, before, checks, free).vlb, free).mean()
+    at_s = cross_entropy(d.belief(denoise(x_s, before), x_s, before, checks, free), x_0)
     ce = torch.where(before > 0, total(at_s, free), 0.0).mean()
     checks.raise_first()
     return LossOutput(kl + ce, kl.detach(), ce.detach())
 
 
 def _leaving(exits: Tensor, free: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """The free element that leaves its category, by its exit rate and u (B, 1), and whether any can: both (B, 1)."""
+    """The free element that leaves its category, drawn by exit rates with u (B, 1), and whether any can, (B, 1)."""
     upto = flat(torch.where(free, exits, 0.0)).cumsum(-1)
     passed = (upto <= u * upto[:, -1:]).sum(-1, keepdim=True)  # searchsorted, which torch 2.11 cannot compile here
     element = passed.clamp(max=upto.shape[1] - 1)

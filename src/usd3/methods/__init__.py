@@ -1,4 +1,4 @@
-"""The methods, each on the same diffusion, networks, data, training and metrics: the paper's competitors and USD3."""
+"""USD3 and the methods that the paper compares it with, all on the same diffusion, networks, data and metrics."""
 
 from usd3.methods.base import Method
 from usd3.methods.d3pm import D3PM
@@ -21,4 +21,4 @@ METHODS: dict[str, type[Method]] = {
     "sedd": SEDD,
     "mdlm": MDLM,
 }
-"""By the names that recipes use."""
+"""The methods by the names that recipes use."""

@@ -1,12 +1,11 @@
-"""A method: how a network is trained and how objects are drawn from it, on one `Diffusion`. USD3 is one of them.
+"""A method: a training loss and a sampler on one `Diffusion`. USD3 is one of them.
 
-A method owns its loss and its sampler, `loss(model, x_0, ...)` and `sample(model, shape, num_steps, ...)`. One of your
-own derives from `Method` and gives the part that differs:
+A method of your own derives from `Method` and writes the parts that differ:
 
-    loss_of(batch)       the loss of a batch whose noise is drawn
-    predictor(name)      the steps of its sampler, if they are not those of USD3
+    loss_of(denoise, batch)     the loss of a batch whose noise is drawn
+    predictor(name)             its sampler, if it is not one of USD3's
 
-The network, the data, the training, the metrics and the command line are the same for all.
+The network, the data, the training, the metrics and the command line are the same for all methods.
 """
 
 from abc import ABC, abstractmethod
@@ -17,24 +16,27 @@ import torch
 from torch import Tensor
 
 from usd3._internal.checks import as_number, require, require_type
+from usd3.core.coefficients import Times
 from usd3.core.diffusion import Diffusion
-from usd3.core.noisy_batch import Noised
+from usd3.core.model import Denoiser, Tempered
+from usd3.core.noisy_batch import NoisyBatch
 from usd3.core.objectives import LossOutput
-from usd3.core.process import Times
-from usd3.core.samplers import SAMPLERS, Corrector, MakePredictor, Step, sample
+from usd3.core.samplers import SAMPLERS, Corrector, Sampler, Step, sample
 from usd3.core.schedules import Time
-from usd3.kernels import Projection
 
-__all__ = ["Method", "Noised"]
+__all__ = ["Method", "NoisyBatch"]
 
 
 class Method(ABC):
     """A loss and a sampler on one diffusion.
 
-    `reads` says what it takes the network's output for (see `usd3.core.converters`); `time` which kind of time it
-    needs; `samplers` which it has, its own first; `corrects` whether MCMC corrector moves may come between its steps;
-    `needs_hollow` whether its network must not see the element it speaks of; `fuses` whether its loss takes a
-    `Projection` without forming the logits.
+    Attributes:
+        reads: the meaning of the network's output, see `usd3.core.converters`.
+        time: the kind of time it needs.
+        samplers: the names of its samplers, the default first.
+        corrects: whether MCMC corrector moves may follow its steps.
+        needs_hollow: whether the network must not see the element that it predicts.
+        fuses: whether the loss takes a `Projection` without forming the logits.
     """
 
     reads: Literal["full", "hollow", "ratio"] = "full"
@@ -66,34 +68,42 @@ class Method(ABC):
         generator: torch.Generator | None = None,
         stratified: bool = False,
     ) -> LossOutput:
-        """The training loss of clean objects, as `Diffusion.loss`."""
-        given = self.given_in_training(given)
-        return self.loss_of(self.diffusion.noised(self.trained(model), x_0, t, given, pad, generator, stratified))
+        """Training loss of clean objects x_0: draw t and x_t, then `loss_of`. Arguments as in `Diffusion.loss`."""
+        d = self.diffusion
+        batch = d.noisy_batch(x_0, t, self.given_in_training(given), pad, generator, stratified)
+        denoise = Denoiser(self.model_in_training(model), d.noise.num_classes, batch.given, batch.pad)
+        out = self.loss_of(denoise, batch)
+        batch.checks.raise_first()
+        return out
 
     def given_in_training(self, given: Tensor | None) -> Tensor | None:
-        """Which elements stay clean in training and have no loss: those that are given."""
+        """Mask of the elements that stay clean in training and have no loss: by default the given ones."""
         return given
 
     @abstractmethod
-    def loss_of(self, batch: Noised) -> LossOutput:
-        """Ask the network, `batch.output()`, and weigh its answer; sums over elements, means over objects."""
+    def loss_of(self, denoise: Denoiser, batch: NoisyBatch) -> LossOutput:
+        """Training loss of a batch: sum over the free elements, mean over objects.
 
-    def trained(self, model: Callable[..., Any]) -> Callable[..., Any]:
-        """The model as the loss sees it."""
+        `denoise(batch.x_t, batch.time)` asks the network for its output (..., K). `usd3.core.objectives` has
+        `element_loss`, which makes a `LossOutput` from the loss of each element.
+        """
+
+    def model_in_training(self, model: Callable[..., Any]) -> Callable[..., Any]:
+        """The model as `loss_of` asks it."""
         return model
 
     # ---- use ----------------------------------------------------------------------------------------------------
 
     def denoiser(self, model: Callable[..., Any]) -> Callable[..., Any]:
-        """The model as `predictor` and `bound` see it: by default its output is taken as logits of p(x_0 | x_t)."""
+        """The model as samplers and `bound` ask it: its output is logits of p(x_0 | x_t)."""
         return model
 
     def grid(self, num_steps: int | Times, sampler: str) -> int | Times:
-        """The times of a sampler, from 1 (or T) to 0; a number of steps is spread evenly."""
+        """The times of a sampler, from 1 (or T) down to 0, or a number of equal steps."""
         return num_steps
 
-    def predictor(self, sampler: str) -> MakePredictor:
-        """How the sampler of that name makes its steps: a function of (run, grid), see `usd3.core.samplers`."""
+    def predictor(self, sampler: str) -> Sampler:
+        """The sampler of that name: a function `(run, grid) -> step`, see `usd3.core.samplers`."""
         return SAMPLERS[sampler]
 
     def sample(
@@ -118,11 +128,11 @@ class Method(ABC):
         """
         self.require_temperature(temperature)
         denoise = self.denoiser(model)
-        denoise = denoise if temperature == 1 else _Tempered(denoise, temperature)
+        denoise = denoise if temperature == 1 else Tempered(denoise, temperature)
         name = self.samplers[0] if sampler is None else sampler
         require(name in self.samplers, "sampler", name, f"one of {', '.join(self.samplers)} for {type(self).__name__}")
-        possible = self.corrects or corrector is None
-        require(possible, "corrector", corrector, f"None for {type(self).__name__}, which has no place for one")
+        fits = self.corrects or corrector is None
+        require(fits, "corrector", corrector, f"None for {type(self).__name__}, which has no place for one")
         return sample(
             self.diffusion,
             denoise,
@@ -140,13 +150,13 @@ class Method(ABC):
         )
 
     def prefer(self, sampler: str, option: str) -> None:
-        """Make one of its samplers the default of this object; `option` is what a refusal names."""
-        known = type(self).samplers
-        require(sampler in known, option, sampler, f"one of {', '.join(known)}")
-        self.samplers = (sampler, *(name for name in known if name != sampler))
+        """Make one of its samplers the default of this object; errors name `option`."""
+        names = type(self).samplers
+        require(sampler in names, option, sampler, f"one of {', '.join(names)}")
+        self.samplers = (sampler, *(name for name in names if name != sampler))
 
     def require_temperature(self, temperature: float) -> None:
-        """Refuse a temperature where the network's output is no logits."""
+        """Refuse a temperature other than 1 where the network's output is not logits."""
         as_number(temperature, "temperature", 0)
         fits = temperature == 1 or self.reads != "ratio"
         require(fits, "temperature", temperature, f"1 for {type(self).__name__}, whose outputs are no logits")
@@ -160,17 +170,6 @@ class Method(ABC):
         pad: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """An upper bound on -log p(x_0), or on -log p(free | given), (B,) in nats, as `Diffusion.bound`."""
+        """Upper bound on -log p(x_0), or on -log p(free | given), (B,) in nats, as `Diffusion.bound`."""
         d = self.diffusion
         return d.bound(self.denoiser(model), x_0, num_samples, given=given, pad=pad, generator=generator)
-
-
-class _Tempered:
-    """A denoiser whose logits are divided by a temperature."""
-
-    def __init__(self, model: Callable[..., Any], temperature: float):
-        self._orig_mod, self.temperature = model, temperature
-
-    def __call__(self, x_t: Tensor, t: Tensor, **masks: Any) -> Tensor:
-        found: Tensor | Projection = self._orig_mod(x_t, t, **masks)
-        return (found.logits(x_t) if isinstance(found, Projection) else found) / self.temperature

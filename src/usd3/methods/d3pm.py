@@ -14,36 +14,43 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from usd3._internal.checks import as_number, require
 from usd3._internal.random import drawn_from
 from usd3.core.belief import FINITE
+from usd3.core.coefficients import total
 from usd3.core.converters import full_from_hollow
 from usd3.core.diffusion import Diffusion
-from usd3.core.noisy_batch import Noised
-from usd3.core.objectives import LossOutput, Objective
-from usd3.core.samplers import MakePredictor, Predictor, Run, exact, likeliest, network_time
-from usd3.kernels import Projection
+from usd3.core.model import Denoiser, Wrapper, logits_of
+from usd3.core.noisy_batch import NoisyBatch
+from usd3.core.objectives import LossOutput, Objective, weighted_loss
+from usd3.core.samplers import Run, Sampler, StepFunction, exact, likeliest, network_time
 from usd3.methods.base import Method
-from usd3.methods.transitions import StackDiffusion, Transitions, backward, possible_logits
+from usd3.methods.stack_diffusion import StackDiffusion
+from usd3.methods.transitions import Transitions, backward, possible_logits
 
 __all__ = ["D3PM"]
 
-_NOWHERE = 0.5  # total variation between the end of a chain and its noise from which it is refused
+_NOWHERE = 0.5  # refuse chains whose end is further than this from the noise, in total variation
 
 
 class D3PM(Method):
     """L_t + `ce` CE at one t of 1..T, where L_t = KL(q(x_{t-1} | x_t, x_0) || p(x_{t-1} | x_t)), -log f_x0 at t = 1.
 
-    Without `transitions` all is in closed form, on the noise and the schedule of the diffusion. With them, the forward
-    process is a stack of matrices: a `Transitions`, a tensor (T, K, K), or a name, "uniform", "absorbing",
-    "gaussian" or "banded", with the `betas` of the first and the last step and the `width` of the band. The noise of
-    the diffusion is then where samples start. The stack takes 2 T K^2 floats on the device.
+    Samples take any number of steps up to T: steps t -> s over a gap are exact.
 
-    `posterior` is "marginal" or "joint". The public code reads f as p(x_0 | x_t) at t = 1 even where it is joint; here
-    a joint f is joint at every t, so that the VLB is a bound. `last="argmax"` ends samples with the likeliest category,
-    as the public code does, and "draw" with a draw. Any number of steps up to T will do: gaps are exact.
+    Args:
+        diffusion: in discrete time.
+        posterior: "marginal" or "joint". The public code reads f as p(x_0 | x_t) at t = 1 even where it is joint; here
+            a joint f is joint at every t, so that the VLB is a bound.
+        transitions: the forward process as a stack of matrices: a `Transitions`, a tensor (T, K, K), or a name,
+            "uniform", "absorbing", "gaussian" or "banded". Samples start from the noise of the diffusion. The stack
+            takes 2 T K^2 floats on the device. None: the closed form of the diffusion's noise and schedule.
+        ce: weight of the cross entropy.
+        last: "argmax" ends samples with the likeliest category, as the public code does, "draw" with a draw.
+        betas: of the first and the last step, for `transitions` by name.
+        width: of the band, for "banded".
     """
 
     time = "discrete"
@@ -78,22 +85,23 @@ class D3PM(Method):
             stack = transitions if isinstance(transitions, Transitions) else Transitions(transitions)
             self.diffusion = self._stack = StackDiffusion(diffusion, stack)
 
-    def loss_of(self, batch: Noised) -> LossOutput:
-        """L_t + ce CE. In closed form and marginal this is USD3's VLB."""
+    def loss_of(self, denoise: Denoiser, batch: NoisyBatch) -> LossOutput:
+        """L_t + ce CE. In closed form and marginal the first is USD3's VLB."""
+        d, (x_0, x_t, time, checks) = self.diffusion, (batch.x_0, batch.x_t, batch.time, batch.checks)
         if self.posterior == "marginal":
-            return batch.weighed(Objective(vlb=1, ce=self.ce))
-        d, n, f = self.diffusion, batch, batch.output()
-        vlb = n.mean(d._terms(self._full(f, n.x_t, n.time), n.x_t, n.x_0, n.time, None, n.checks).vlb)
-        ce = n.mean(d._terms(f, n.x_t, n.x_0, n.time, None, n.checks).ce)
-        n.checks.raise_first()
-        return LossOutput(vlb + self.ce * ce, d.span * vlb.detach(), ce.detach())
+            return weighted_loss(d, denoise.output(x_t, time), batch, Objective(vlb=1, ce=self.ce))
+        logits = denoise(x_t, time)  # of p(x_0 | the other elements), (B, N1, ..., Nk, K)
+        full = d.element_terms(self._full(logits, x_t, time), x_t, x_0, time, None, checks)
+        hollow = d.element_terms(logits, x_t, x_0, time, None, checks)
+        vlb, ce = (total(term, batch.free).mean() for term in (full.vlb, hollow.ce))
+        return LossOutput(vlb + self.ce * ce, d.vlb_scale * vlb.detach(), ce.detach())
 
     def denoiser(self, model: Callable[..., Any]) -> Callable[..., Any]:
-        """The model, its output as logits of p(x_0 | x_t)."""
-        plain = self._stack is None and self.diffusion.noise.mask is not None  # then joint and marginal are one
-        return model if self.posterior == "marginal" or plain else _Completed(model, self._full)
+        """The model with logits of p(x_0 | x_t) as its output."""
+        same = self._stack is None and self.diffusion.noise.mask is not None  # joint and marginal are the same
+        return model if self.posterior == "marginal" or same else _Completed(model, self._full)
 
-    def predictor(self, sampler: str) -> MakePredictor:
+    def predictor(self, sampler: str) -> Sampler:
         """Exact backward steps; the last one by `last`."""
         return self._ancestral
 
@@ -101,10 +109,10 @@ class D3PM(Method):
         """Logits of p(x_0 | x_t) from those of p(x_0 | the other elements), float32 or better."""
         if self._stack is not None:
             return self._stack.full_from_hollow(f, x_t, time)
-        steps = self.diffusion.span
-        return full_from_hollow(self.diffusion, f, x_t, (time.double() * steps).round() / steps)
+        T = self.diffusion.num_steps or 1
+        return full_from_hollow(self.diffusion, f, x_t, (time.double() * T).round() / T)
 
-    def _ancestral(self, run: Run, grid: list[float]) -> Predictor:
+    def _ancestral(self, run: Run, grid: list[float]) -> StepFunction:
         step = exact(run, grid) if self._stack is None else _by_matrices(run, grid, self._stack)
         if self.last == "draw":
             return step
@@ -115,7 +123,7 @@ class D3PM(Method):
         return predict
 
     def _likeliest(self, run: Run, x: Tensor, t: float) -> Tensor:
-        """argmax f among what can have led to x."""
+        """argmax of f among the categories that can lead to x."""
         if self._stack is None:
             return likeliest(run, x, t)
         time = network_time(t, x)
@@ -126,7 +134,7 @@ class D3PM(Method):
         return torch.where(run.free, best, x)
 
 
-def _by_matrices(run: Run, grid: list[float], stack: StackDiffusion) -> Predictor:
+def _by_matrices(run: Run, grid: list[float], stack: StackDiffusion) -> StepFunction:
     """x_s ~ p(x_s | x_t) with Q_ts, Qbar_s and Qbar_t; a gap between t and s has its own product."""
     matrices, mask, device = stack.transitions, stack.noise.mask, run.free.device
     times = [round(t * stack.T) for t in grid]
@@ -152,14 +160,16 @@ def _by_matrices(run: Run, grid: list[float], stack: StackDiffusion) -> Predicto
     return predict
 
 
-class _Completed(nn.Module):
-    """A model whose output is read as p(x_0 | the other elements), with what the element itself shows."""
+class _Completed(Wrapper):
+    """A model whose output means p(x_0 | the other elements), turned into logits of p(x_0 | x_t)."""
 
-    def __init__(self, module: Callable[..., Any], full: Callable[[Tensor, Tensor, Tensor], Tensor]):
-        super().__init__()
-        self.module, self.full = module, full
+    ignores_time = False  # q(x_t | x_0) depends on it
+    self_conditioned = False
 
-    def forward(self, x_t: Tensor, t: Tensor, **masks: Any) -> Tensor:
+    def __init__(self, model: Callable[..., Any], full: Callable[[Tensor, Tensor, Tensor], Tensor]):
+        super().__init__(model)
+        self.full = full
+
+    def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
         """Logits of p(x_0 | x_t)."""
-        found: Tensor | Projection = self.module(x_t, t, **masks)
-        return self.full(found.logits(x_t) if isinstance(found, Projection) else found, x_t, t)
+        return self.full(logits_of(self.model(x_t, t, **masks), x_t), x_t, t)

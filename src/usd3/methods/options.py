@@ -1,4 +1,4 @@
-"""Which method a recipe takes: its section `method`."""
+"""The section `method` of a recipe."""
 
 import inspect
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ class MethodConfig:
 
     Args:
         name: "usd3", one of its competitors (usd3 info lists them), or the import path of a class of your own, as in
-            "mypackage.methods.MyMethod": a usd3.methods.Method, made as MyMethod(diffusion, **options).
+            "mypackage.methods.MyMethod": a usd3.methods.Method, built as MyMethod(diffusion, **options).
         options: arguments of the method, for example {"posterior": "joint"} for "d3pm".
-        sampler: which of its samplers is used by default, for example "euler" for "sddm"; null: its own choice.
+        sampler: the default sampler, one of the method's, for example "euler" for "sddm"; null: the first of them.
     """
 
     name: str = "usd3"
@@ -39,15 +39,15 @@ class MethodConfig:
         return imported_class(self.name, Method, "method.name", METHODS)  # type: ignore[type-abstract]
 
     def build(self, diffusion: Diffusion, objective: str = "usd3") -> Method:
-        """The method on a diffusion; `objective` is that of USD3."""
+        """The method on a diffusion; `objective` is the training objective of USD3."""
         kind, options = self.kind, dict(self.options)
         if issubclass(kind, USD3):
             twice = "objective" in options
             require(not twice, "method.options", options, "no objective, which training.objective says")
             options["objective"] = objective
         else:
-            own = f"usd3, its default, as {self.name} has a loss of its own"
-            require(objective == "usd3", "training.objective", objective, own)
+            expected = f"usd3, its default, as {self.name} has a loss of its own"
+            require(objective == "usd3", "training.objective", objective, expected)
         try:
             method = kind(diffusion, **options)
         except TypeError as error:

@@ -1,32 +1,32 @@
-"""SEDD (Lou, Meng and Ermon 2024): the network gives the ratios of the noisy data, and learns them by score entropy."""
+"""SEDD (Lou, Meng and Ermon 2024): the network learns the ratios q_t(z) / q_t(x_t) by score entropy."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from usd3._internal.checks import as_count, as_number, require
 from usd3._internal.random import drawn_from, uniform
 from usd3._internal.threads import waiting_asleep
-from usd3.core.belief import FINITE, NEVER, known
+from usd3.core.belief import FINITE, NEVER, true_belief
+from usd3.core.coefficients import SMALLEST, Times, constant, is_grid, total
 from usd3.core.converters import step_from_ratio
 from usd3.core.diffusion import Diffusion
 from usd3.core.mixture import safe_log
-from usd3.core.model import Denoiser, ignores_time
-from usd3.core.noisy_batch import Noised
-from usd3.core.objectives import LossOutput
-from usd3.core.process import SMALLEST, Times, constant, is_grid, total
-from usd3.core.samplers import MakePredictor, Predictor, Run
+from usd3.core.model import Denoiser, Wrapper
+from usd3.core.noisy_batch import NoisyBatch
+from usd3.core.objectives import LossOutput, element_loss
+from usd3.core.samplers import Run, Sampler, StepFunction
 from usd3.core.schedules import Time
 from usd3.methods.base import Method
 
 __all__ = ["SEDD"]
 
-_LARGEST = 40.0  # log ratios beyond this, which no data have, count as this: exp would leave float32
-_FLOOR = 1e-6  # share of the bound's decoder that is even over the categories, so that no x_0 is impossible to it
+_LARGEST = 40.0  # larger log ratios, which no data have, count as this: exp would overflow float32
+_FLOOR = 1e-6  # share of the bound's decoder that is uniform, so that every x_0 has a positive probability
 
 
 class SEDD(Method):
@@ -76,22 +76,25 @@ class SEDD(Method):
     # ---- training -----------------------------------------------------------------------------------------------
 
     def given_in_training(self, given: Tensor | None) -> Tensor | None:
-        """With "project_only" nothing is given."""
+        """No mask with "project_only"."""
         return given if self.condition == "clamp" else None
 
-    def loss_of(self, batch: Noised) -> LossOutput:
-        """The score entropy at one time."""
-        return batch.finished(self.score_entropy(batch.output(), batch.x_t, batch.x_0, batch.time))
+    def loss_of(self, denoise: Denoiser, batch: NoisyBatch) -> LossOutput:
+        """Score entropy at one time for each object."""
+        output = denoise(batch.x_t, batch.time)  # (B, N1, ..., Nk, K)
+        return element_loss(self.diffusion, self.score_entropy(output, batch.x_t, batch.x_0, batch.time), batch)
 
     def score_entropy(self, output: Tensor, x_t: Tensor, x_0: Tensor, time: Tensor) -> Tensor:
-        """The loss of each element. Three numbers of the output carry it: a sum of exp, a mean under m, and one entry.
+        """Score entropy of each element, in the shape of x_0, from three numbers of the output (..., K):
 
-        m_x rho_z = kappa m_z + [z = x_0 != x] c with c = a / (1 - a) and kappa = P(noised | x_t, x_0), so all else
-        is arithmetic on numbers of the element, in float64.
+        the sum of exp(output) over z != x, the mean of the output under m, and the output at x_0.
+
+        m_x rho_z = kappa m_z + [z = x_0 != x] c with c = a / (1 - a) and kappa = P(noised | x_t, x_0), so the
+        rest is arithmetic on numbers per element, in float64.
         """
         d, noise, time = self.diffusion, self.diffusion.noise, time.clamp(max=self._latest)
         level, to, m = d.level(time, x_t), d.rate_weights(time, x_t), noise.probs_on(x_t.device)
-        truth = known(x_0, x_t, noise, level)
+        truth = true_belief(x_0, x_t, noise, level)
         m_x, m_0, kappa, shift = noise.at(x_t), noise.at(x_0), truth.noised, self._shift(x_t, time)
         exponentials, mean = _Sums.apply(output, x_t, m)
         at_0 = output.gather(-1, x_0[..., None]).squeeze(-1).double() + shift
@@ -99,11 +102,11 @@ class SEDD(Method):
         log_m_x, c = safe_log(m_x), level.alpha_bar.clamp(min=SMALLEST) / level.lost
         # sum over z != x of m_z (log rho_z - 1), with rho_z = kappa m_z / m_x
         log_rho = (1 - m_x) * (safe_log(kappa) - log_m_x - 1) + torch.xlogy(m, m).sum(-1) - torch.xlogy(m_x, m_x)
-        spread = m_x * shift.exp() * exponentials - kappa * (mean + (1 - m_x) * shift - log_rho)
+        even = m_x * shift.exp() * exponentials - kappa * (mean + (1 - m_x) * shift - log_rho)
         other = m_0 * torch.log1p(c / torch.where(m_0 > 0, m_0, 1.0))
-        jump = to.clean * (safe_log(m_0 + c) - log_m_x - 1 - at_0) + to.noise * other
-        terms = to.noise * spread + torch.where(x_t == x_0, 0.0, jump)
-        return torch.where(truth.clean, 0.0, terms).to(exponentials.dtype)
+        jump = to.to_data * (safe_log(m_0 + c) - log_m_x - 1 - at_0) + to.to_noise * other
+        terms = to.to_noise * even + torch.where(x_t == x_0, 0.0, jump)
+        return torch.where(truth.is_certain, 0.0, terms).to(exponentials.dtype)
 
     def log_ratio(self, output: Tensor, x_t: Tensor, time: Tensor) -> Tensor:
         """log s, (..., K) in float32 or better: 0 at x_t."""
@@ -112,7 +115,7 @@ class SEDD(Method):
         return log_s.scatter(-1, x_t[..., None], 0.0)
 
     def _shift(self, x: Tensor, time: Tensor) -> Tensor:
-        """What is added to the output to give log s: log(a / (1 - a) / number of data categories), or nothing."""
+        """log s - output, float64 (B, 1, ..., 1): log(a / (1 - a) / number of data categories), or 0."""
         level = self.diffusion.level(time, x)
         if not self.scale_by_sigma:
             return torch.zeros_like(level.lost)
@@ -127,7 +130,7 @@ class SEDD(Method):
 
     def euler(self, output: Tensor, x: Tensor, t: Tensor, s: Tensor) -> Tensor:
         """Jump to z with probability (t - s) beta m_x s_z, all scaled where their sum exceeds 1; (..., K)."""
-        beta, here = self.diffusion.rate_weights(t, x).noise, x[..., None]
+        beta, here = self.diffusion.rate_weights(t, x).to_noise, x[..., None]
         length = (t - s).reshape(beta.shape) * beta * self.diffusion.noise.at(x)
         jumps = (length[..., None] * self.log_ratio(output, x, t).exp()).scatter(-1, here, 0.0)
         leave = jumps.sum(-1, keepdim=True)
@@ -150,31 +153,31 @@ class SEDD(Method):
         times: list[float] = torch.linspace(1, self.eps, count, dtype=torch.get_default_dtype()).tolist()
         return [*times, 0.0] if self.denoise else [*times[:-1], 0.0]
 
-    def predictor(self, sampler: str) -> MakePredictor:
-        """The steps, and the last one to 0. Where alpha_bar(1) = 0 they start at 1 - eps."""
+    def predictor(self, sampler: str) -> Sampler:
+        """Analytic or Euler steps; the last one, to 0, by `denoised`. Where alpha_bar(1) = 0 they start at 1 - eps."""
         return partial(self._predictor, step=self.euler if sampler == "euler" else self.analytic)
 
-    def _predictor(self, run: Run, grid: list[float], step: Callable[..., Tensor]) -> Predictor:
+    def _predictor(self, run: Run, grid: list[float], step: Callable[..., Tensor]) -> StepFunction:
         times = torch.tensor(grid, dtype=torch.float64, device=run.free.device)
         times = times.clamp(0.0 if self.denoise else self.eps, self.first)[:, None].repeat(1, len(run.free))
 
-        def moved(x: Tensor, t: Tensor, s: Tensor, u: Tensor, step: Callable[..., Tensor]) -> Tensor:
+        def drawn(x: Tensor, t: Tensor, s: Tensor, u: Tensor, step: Callable[..., Tensor]) -> Tensor:
             output = run.denoise(x, t)
             run.checks.refuse("logits", output.sum(), torch.isnan, FINITE)
             return torch.where(run.free, drawn_from(step(output, x, t, s), u), x)
 
-        move, last = run.replayed(partial(moved, step=step)), partial(moved, step=self.denoised)
+        move, last = run.replayed(partial(drawn, step=step)), partial(drawn, step=self.denoised)
 
         def predict(x: Tensor, i: int) -> Tensor:
-            made = last if self.denoise and i == len(grid) - 2 else move
-            x = made(x, times[i], times[i + 1], run.uniforms(x)[0])
+            moved = last if self.denoise and i == len(grid) - 2 else move
+            x = moved(x, times[i], times[i + 1], run.uniforms(x)[0])
             run.checks.raise_early(x.device)
             return x
 
         return predict
 
     def denoiser(self, model: Callable[..., Any]) -> Callable[..., Any]:
-        """The model; with "project_only" it is not told what is given, as in its training."""
+        """The model; with "project_only" it does not get the mask `given`, as in its training."""
         return model if self.condition == "clamp" else _Unprompted(model, self.diffusion.noise.num_classes)
 
     @waiting_asleep()
@@ -194,20 +197,23 @@ class SEDD(Method):
         with 1e-6 of an even distribution: U6 of ratios that belong to no distribution can give 0.
         """
         d, model = self.diffusion, self.denoiser(model)
+        K = d.noise.num_classes
         num_samples = 128 if num_samples is None else as_count(num_samples, "num_samples", 1)
 
-        def at(t: Time) -> Noised:
-            return d.noised(model, x_0, t, given, pad, generator)
+        def at(t: Time) -> tuple[NoisyBatch, Tensor]:
+            batch = d.noisy_batch(x_0, t, given, pad, generator)
+            return batch, Denoiser(model, K, batch.given, batch.pad)(batch.x_t, batch.time)
 
         nll = torch.zeros(x_0.shape[:1], dtype=torch.float64, device=x_0.device)
         for i in range(num_samples):
-            n = at(d.spread((i + uniform(x_0.shape[:1], x_0.device, generator)) / num_samples))
-            terms = self.score_entropy(n.output(), n.x_t, n.x_0, n.time).double()
-            nll = nll + d.span / num_samples * total(terms, n.free)
-        end = at(d.t_min)
-        p = self.denoised(end.output(), end.x_t, end.time).gather(-1, end.x_0[..., None]).squeeze(-1)
-        p = (1 - _FLOOR) * p + _FLOOR / d.noise.num_classes
-        nll = nll + total(d._prior(end.x_0, constant(1.0, end.x_0), end.checks) - p.log(), end.free)
+            u = (i + uniform(x_0.shape[:1], x_0.device, generator)) / num_samples
+            batch, output = at(d.times_from_uniform(u))
+            terms = self.score_entropy(output, batch.x_t, batch.x_0, batch.time).double()
+            nll = nll + d.vlb_scale / num_samples * total(terms, batch.free)
+        end, output = at(d.t_min)
+        p = self.denoised(output, end.x_t, end.time).gather(-1, end.x_0[..., None]).squeeze(-1)
+        p = (1 - _FLOOR) * p + _FLOOR / K
+        nll = nll + total(d.prior_terms(end.x_0, constant(1.0, end.x_0), end.checks) - p.log(), end.free)
         end.checks.refuse("logits", nll, torch.isnan, FINITE)
         end.checks.raise_first()
         return nll
@@ -216,7 +222,7 @@ class SEDD(Method):
 class _Sums(torch.autograd.Function):
     """Over z != x: the sum of exp(output_z), and that of m_z output_z, in float32 or better.
 
-    Written down, as it then needs one tensor of the size of the output and its gradient, whatever the precision.
+    An explicit backward pass needs one tensor of the size of the output besides its gradient, in any precision.
     """
 
     @staticmethod
@@ -238,13 +244,15 @@ class _Sums(torch.autograd.Function):
         return grad.to(ctx.kind), None, None
 
 
-class _Unprompted(nn.Module):
-    """A model that is not told what is given."""
+class _Unprompted(Wrapper):
+    """A model that does not learn which elements are given."""
+
+    self_conditioned = False
 
     def __init__(self, model: Callable[..., Any], num_classes: int):
-        super().__init__()
-        self.model, self.num_classes, self.ignores_time = model, num_classes, ignores_time(model)
+        super().__init__(model)
+        self.num_classes = num_classes
 
-    def forward(self, x_t: Tensor, t: Tensor, pad: Tensor | None = None) -> Any:
-        """Its output where nothing is given."""
-        return Denoiser(self.model, self.num_classes, None, pad).output(x_t, t)
+    def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Any:
+        """The output of the model where nothing is given."""
+        return Denoiser(self.model, self.num_classes, None, masks.get("pad")).output(x_t, t)

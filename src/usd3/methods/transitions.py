@@ -1,4 +1,4 @@
-"""A forward process by matrices: Q (T, K, K), rows q(x_t | x_{t-1}), not only a I + (1 - a) 1 m^T.
+"""A forward process of any matrices Q (T, K, K), rows q(x_t | x_{t-1}), in place of a I + (1 - a) 1 m^T.
 
 With Qbar_t = Q_1 ... Q_t, Q_ts = Q_{s+1} ... Q_t and x = x_t,
 
@@ -8,27 +8,31 @@ With Qbar_t = Q_1 ... Q_t, Q_ts = Q_{s+1} ... Q_t and x = x_t,
 Support rule: a category k with Qbar_t[k, x] = 0 cannot lead to x. It has f_k = 0, as has the mask.
 """
 
-import warnings
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from usd3._internal.checks import Checks, as_count, require, require_logits, require_type
-from usd3._internal.random import drawn_from, uniform
-from usd3.core.belief import FINITE, NEVER
+from usd3._internal.checks import as_count, require, require_type
+from usd3.core.belief import NEVER
 from usd3.core.diffusion import Diffusion
 from usd3.core.mixture import safe_log
 from usd3.core.noise import Noise
-from usd3.core.objectives import LossTerms
-from usd3.core.process import flat
 
-__all__ = ["NAMES", "StackDiffusion", "Transitions", "banded", "discretised_gaussian", "towards"]
+__all__ = [
+    "NAMES",
+    "Transitions",
+    "backward",
+    "banded",
+    "discretised_gaussian",
+    "divergence",
+    "possible_logits",
+    "towards",
+]
 
 NAMES = ("uniform", "absorbing", "gaussian", "banded")
 _BETAS = {"gaussian": (1e-4, 0.02), "banded": (0.02, 1.0)}  # of the first and the last step
-_FAR = 0.05  # total variation between the end of the chain and m from which we warn
 _POSSIBLE = {torch.float32: 1e-30, torch.float64: 1e-280}  # below it 1 / q(x | k) would overflow: taken as 0
 _MOST_ENTRIES = 2**29  # 4.3 GB in each of two tables; a folder of a few bytes could ask for any number
 
@@ -68,7 +72,7 @@ def _with_diagonal(by_distance: Tensor) -> Tensor:
 
 
 def _line(betas: Sequence[float], num_steps: int, most: float) -> Tensor:
-    """From the first to the last."""
+    """Betas on a line from the first to the last, (T,)."""
     expected = f"two numbers in (0, {most:g}], the first and the last"
     require_type(isinstance(betas, Sequence) and not isinstance(betas, str), "betas", betas, expected)
     require(len(betas) == 2 and all(0 < beta <= most for beta in betas), "betas", betas, expected)
@@ -154,11 +158,11 @@ class Transitions:
         return product
 
 
-# ---- the maths on gathered matrices: x (B, D), the rest (B, D, K) ---------------------------------------------------
+# ---- formulas on gathered matrices: x (B, D), the rest (B, D, K) -----------------------------------------------------
 
 
 def possible_logits(logits: Tensor, reach: Tensor, mask: int | None) -> Tensor:
-    """The support rule: logits with NEVER where k cannot lead to x; `reach` is q(x | k)."""
+    """Logits with NEVER at each k that cannot lead to x (support rule); `reach` is q(x | k), (..., K)."""
     never = reach <= _POSSIBLE[reach.dtype]
     if mask is not None:
         never = never | (torch.arange(reach.shape[-1], device=reach.device) == mask)
@@ -190,133 +194,3 @@ def divergence(log_f: Tensor, x_0: Tensor, reach: Tensor, into: Tensor, whole_s:
     rest = torch.where(rest > _POSSIBLE[rest.dtype], rest, 0.0)  # 1 / rest, its gradient, must not overflow
     log_p = torch.logaddexp(log_f.gather(-1, x_0[..., None]) + log_q, safe_log(into) + safe_log(rest))
     return torch.where(q > 0, q * (log_q - log_p), 0.0).sum(-1)
-
-
-# ---- as a diffusion -------------------------------------------------------------------------------------------------
-
-
-class _Terms(LossTerms):
-    """VLB and cross entropy of each element."""
-
-    def __init__(self, log_f: Tensor, x_0: Tensor, tables: tuple[Tensor, ...]):
-        self._log_f, self._clean, self._tables, self._vlb = log_f, flat(x_0), tables, None
-        self._shape = x_0.shape
-
-    @property
-    def vlb(self) -> Tensor:
-        """KL(q(x_s|x_t,x_0) || p(x_s|x_t))."""
-        if self._vlb is None:
-            self._vlb = divergence(self._log_f, self._clean, *self._tables).reshape(self._shape)
-        return self._vlb
-
-    @property
-    def ce(self) -> Tensor:
-        """-log f_x0."""
-        return -self._log_f.gather(-1, self._clean[..., None]).reshape(self._shape)
-
-
-class StackDiffusion(Diffusion):
-    """A `Diffusion` in discrete time whose forward process is a stack of matrices; it starts its samples from m.
-
-    `loss`, `loss_terms`, `bound`, `prior` and `q_sample` follow the matrices. What needs the closed form raises.
-    """
-
-    def __init__(self, diffusion: Diffusion, transitions: Transitions):
-        vars(self).update(diffusion.__getstate__())
-        self._source, self.transitions = diffusion, transitions
-        T, K, m = diffusion.num_steps, diffusion.noise.num_classes, diffusion.noise.probs
-        seen, expected = (transitions.num_steps, transitions.num_classes), f"T = {T} and K = {K}, as the diffusion has"
-        require(seen == (T, K), "transitions (T, K)", seen, expected)
-        require(m.dim() == 1, "noise.probs.shape", tuple(m.shape), "(K,): one noise for all elements")
-        far = transitions.distance(diffusion.noise)
-        if far > _FAR:
-            warnings.warn(
-                f"{transitions!r} does not end at {diffusion.noise!r}: a row of their product is {far:.3g} away in "
-                f"total variation, expected at most {_FAR}. Samples start from the noise: take larger betas, more "
-                "steps, or the noise in which the chain ends.",
-                UserWarning,
-                stacklevel=4,
-            )
-
-    def __repr__(self) -> str:
-        return f"StackDiffusion({self.noise!r}, {self.transitions!r})"
-
-    @property
-    def validate(self) -> bool:
-        """That of the diffusion it was made of: training turns it off there."""
-        return self._source.validate
-
-    @validate.setter
-    def validate(self, value: bool) -> None:
-        self._source.validate = value
-
-    @property
-    def T(self) -> int:
-        """The number of steps."""
-        return self.transitions.num_steps
-
-    def at(self, time: Tensor) -> Tensor:
-        """Times in [0, 1] as indices 0..T."""
-        return (time.double() * self.T).round().long().clamp(0, self.T)
-
-    def reach(self, x_t: Tensor, time: Tensor, dtype: torch.dtype) -> Tensor:
-        """q(x_t | x_0 = k) for every k, (..., K)."""
-        whole = self.transitions.on(x_t.device, dtype)[1]
-        return whole[self.at(time)[:, None], :, flat(x_t)].reshape(*x_t.shape, self.noise.num_classes)
-
-    def full_from_hollow(self, logits: Tensor, x_t: Tensor, time: Tensor) -> Tensor:
-        """Logits of p(x_0 | x_t) from those of p(x_0 | the other elements): plus log q(x_t | x_0)."""
-        reach = self.reach(x_t, time, logits.dtype)
-        return possible_logits(logits.to(reach.dtype) + safe_log(reach), reach, self.noise.mask)
-
-    # ---- what Diffusion builds on -----------------------------------------------------------------------------------
-
-    def _is_eager(self, device: torch.device) -> bool:
-        return True
-
-    def _noisy(self, x_0: Tensor, time: Tensor, free: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        whole = self.transitions.on(x_0.device, torch.get_default_dtype())[1]
-        x_t = drawn_from(whole[self.at(time)[:, None], flat(x_0)], uniform(x_0.shape, x_0.device, generator))
-        return x_t if free is None else torch.where(free, x_t, x_0)
-
-    def _terms(
-        self,
-        logits: Tensor,
-        x_t: Tensor,
-        x_0: Tensor,
-        time: Tensor,
-        before: Tensor | None,
-        checks: Checks,
-        free: Tensor | None = None,
-    ) -> LossTerms:
-        require_logits(logits, x_t, self.noise.num_classes, "logits")
-        logits = logits if free is None else logits.masked_fill(~free[..., None], 0.0)
-        single, whole = self.transitions.on(x_t.device, logits.dtype)
-        t, x = self.at(time), flat(x_t)
-        reach = whole[t[:, None], :, x]
-        if before is None:
-            s, into = t - 1, single[(t - 1).clamp(min=0)[:, None], :, x]
-        else:
-            s = self.at(before)
-            steps, which = torch.stack([t, s], 1).unique(dim=0, return_inverse=True)
-            gaps = torch.stack([self.transitions.between(i, j, x.device) for i, j in steps.tolist()])
-            into = gaps.to(whole.dtype)[which[:, None], :, x]
-        s = s.clamp(min=0)
-        log_f = torch.log_softmax(possible_logits(logits.reshape(reach.shape), reach, self.noise.mask), -1)
-        terms = _Terms(log_f.clamp(min=NEVER), x_0, (reach, into, whole[s], whole[s[:, None], flat(x_0)]))
-        checks.refuse("logits", terms.ce.detach().sum(), torch.isnan, FINITE)
-        return terms
-
-    def _prior(self, x_0: Tensor, time: Tensor, checks: Checks) -> Tensor:
-        """KL(Qbar_t[x_0] || m)."""
-        ends, which = self.at(time).unique(return_inverse=True)
-        q = self.transitions.whole[ends.cpu()]
-        kl = torch.where(q > 0, q * (safe_log(q) - self.noise.probs.log()), 0.0).sum(-1).clamp(min=0.0)
-        kl = kl.to(x_0.device)[which[:, None], flat(x_0)].reshape(x_0.shape)
-        checks.refuse("prior", kl, torch.isinf, "finite numbers: the last matrices must end where the noise is not 0")
-        return kl
-
-    def _closed_form(self, *_: Any) -> NoReturn:
-        raise NotImplementedError(f"{self.transitions!r} has no closed form: see loss, loss_terms, bound and q_sample")
-
-    step = rate_weights = _forward = _closed_form  # type: ignore[assignment]  # all of them pass here

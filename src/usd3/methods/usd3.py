@@ -1,15 +1,16 @@
-"""USD3, the paper's own method."""
+"""USD3, the method of the paper."""
 
 from usd3.core.diffusion import Diffusion
-from usd3.core.noisy_batch import Noised
-from usd3.core.objectives import LossOutput, Objective, resolve
+from usd3.core.model import Denoiser
+from usd3.core.noisy_batch import NoisyBatch
+from usd3.core.objectives import LossOutput, Objective, resolve, weighted_loss
 from usd3.methods.base import Method
 
 __all__ = ["USD3"]
 
 
 class USD3(Method):
-    """The paper's own: one of its objectives, and the exact backward step."""
+    """One of the paper's objectives ("usd3", "usd3*", "vlb", "ce", or an `Objective`), and exact backward steps."""
 
     fuses = True
 
@@ -17,6 +18,6 @@ class USD3(Method):
         super().__init__(diffusion)
         self.objective, self._weights = objective, resolve(objective, diffusion.continuous)
 
-    def loss_of(self, batch: Noised) -> LossOutput:
-        """That of `Diffusion.loss` with the objective."""
-        return batch.weighed(self._weights)
+    def loss_of(self, denoise: Denoiser, batch: NoisyBatch) -> LossOutput:
+        """Training loss weighted by `objective`, as `Diffusion.loss`."""
+        return weighted_loss(self.diffusion, denoise.output(batch.x_t, batch.time), batch, self._weights)

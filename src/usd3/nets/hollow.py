@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from usd3.core.coefficients import Process
 from usd3.core.converters import full_from_hollow, hollow_shift
 from usd3.core.model import ignores_time
-from usd3.core.process import Process
 from usd3.kernels import Projection
 
 __all__ = ["Hollow"]

@@ -26,10 +26,10 @@ from usd3._internal.random import seed_of
 from usd3._internal.threads import waiting_asleep
 from usd3._internal.weights import load_weights, require_weights
 from usd3._version import __version__
+from usd3.core.coefficients import is_grid
+from usd3.core.model import Wrapper, logits_of
 from usd3.core.options import DiffusionConfig
-from usd3.core.process import is_grid
 from usd3.core.samplers import Corrector, Step
-from usd3.kernels import Projection
 from usd3.kinds.dataset import ImageSource
 from usd3.kinds.options import DataConfig
 from usd3.methods.base import Method
@@ -368,11 +368,10 @@ def _require_fitting(method: Method, config: PipelineConfig) -> None:
     require(method.fuses or not model.projection, "model.projection", True, f"false for {name}, which needs the logits")
 
 
-class _Network:
+class _Network(Wrapper):
     """A network, on a GPU in bfloat16 where `half` says so, compiled for calls with `num` objects.
 
-    `Denoiser` sees through it. A network that ignores the time is also called for the objects that changed, another
-    number in every step.
+    A network that ignores the time is also called for the objects that changed, another number in every step.
     """
 
     def __init__(
@@ -383,18 +382,18 @@ class _Network:
         compiled: Callable[..., Tensor] | None = None,
         num: int | None = None,
     ):
-        self._orig_mod, self.compiled, self.num = model, compiled, num
+        super().__init__(model)
+        self.compiled, self.num = compiled, num
         self.kind, self.half = device.type, half and device.type == "cuda"
 
     def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
         with torch.autocast(self.kind, torch.bfloat16, enabled=self.half, cache_enabled=False):  # as graphs need it
             fast = self.compiled if self.num in (None, len(x_t)) else None
-            return (fast or _logits)(self._orig_mod, x_t, t, **masks)
+            return (fast or _logits)(self.model, x_t, t, **masks)
 
 
-def _logits(model: nn.Module, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
-    found: Tensor | Projection = model(x_t, t, **masks)
-    return found.logits(x_t) if isinstance(found, Projection) else found
+def _logits(model: Callable[..., Any], x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
+    return logits_of(model(x_t, t, **masks), x_t)
 
 
 def save_pretrained(folder: Path, config: PipelineConfig, weights: dict[str, Tensor]) -> None:

@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader
 from usd3._internal.checks import require
 from usd3._internal.compile import compiled
 from usd3._internal.random import seed_draws, seed_of
+from usd3.core.coefficients import free_elements
 from usd3.core.given import draw_given
-from usd3.core.process import free_elements
 from usd3.kinds.dataset import Dataset
 from usd3.methods.base import Method
 from usd3.nets import Hollow

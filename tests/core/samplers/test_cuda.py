@@ -9,7 +9,6 @@ import torch
 import usd3
 from support.problems import NOISES, D, K
 from usd3._internal.graphs import Replayed, as_captured
-from usd3.core import samplers
 from usd3.core.options import DiffusionConfig
 from usd3.nets.options import ModelConfig
 from usd3.pipeline.pipeline import Pipeline, PipelineConfig
@@ -51,7 +50,7 @@ def replayed(monkeypatch):
             super().__init__(fn)
             made.append(self)
 
-    monkeypatch.setattr(samplers, "Replayed", Recorded)
+    monkeypatch.setattr("usd3.core.samplers.run.Replayed", Recorded)
     yield made
     made.clear()
 
@@ -180,7 +179,7 @@ def test_a_graph_keeps_what_a_self_conditioned_network_said(precision, replayed,
     corrector = usd3.Corrector(num_steps=2, step_size=0.05, last=None)
     found = [pipeline.sample(64, 20, corrector=corrector)]
     assert any(fn.captured for fn in replayed)
-    monkeypatch.setattr(samplers, "_WORTH", 1000)  # no graph
+    monkeypatch.setattr("usd3.core.samplers.loop._WORTH", 1000)  # no graph
     found.append(pipeline.sample(64, 20, corrector=corrector))
     assert torch.equal(*found)
 

@@ -13,11 +13,11 @@ from usd3._internal.checks import Checks, LoopChecks
 from usd3._internal.random import uniform
 from usd3.core import fused
 from usd3.core import model as _model
+from usd3.core.coefficients import column, constant, flat
 from usd3.core.converters import hollow_shift
 from usd3.core.mixture import Jumps
 from usd3.core.model import Denoiser, ignores_time
 from usd3.core.options import DiffusionConfig
-from usd3.core.process import column, constant, flat
 from usd3.core.samplers import SAMPLERS
 from usd3.nets import FilmTransformer, Hollow, Transformer
 from usd3.nets.options import ModelConfig
@@ -48,7 +48,7 @@ def plain_loop(d, size, steps, sampler, corrector, fixed, tokens, generator):
 
     def exact(x, t, s):
         to = d.step(constant(t, x), constant(s, x), x)
-        return draw(x, constant(t, x), Jumps(to.clean, to.noise))
+        return draw(x, constant(t, x), Jumps(to.to_data, to.to_noise))
 
     def thinned(x, t, s):
         place, end = (torch.logit(d.level(constant(v, x), x[:, 0]).alpha_bar.clamp(min=1e-6)) for v in (t, s))
@@ -57,7 +57,7 @@ def plain_loop(d, size, steps, sampler, corrector, fixed, tokens, generator):
             place = place - torch.log1p(-u[0]) / free.sum(1)
             if not (place < end).any():
                 return x
-            time = d.schedule._time(torch.sigmoid(torch.minimum(place, end))).clamp(0, 1)
+            time = d.schedule.time(torch.sigmoid(torch.minimum(place, end))).clamp(0, 1)
             chosen = torch.zeros_like(free)
             for row, where in enumerate(free):
                 if place[row] < end[row]:
@@ -76,13 +76,13 @@ def plain_loop(d, size, steps, sampler, corrector, fixed, tokens, generator):
             x = exact(x, t, s)
         else:
             damped = sampler == "tau_leaping"
-            x = draw(x, constant(t, x), Jumps(rate.clean * (t - s), rate.noise * (t - s), damped=damped))
+            x = draw(x, constant(t, x), Jumps(rate.to_data * (t - s), rate.to_noise * (t - s), damped=damped))
         if corrector is None or s == 0 or i < len(grid) - 2 - (corrector.last or len(grid)):
             continue
         time = constant(s, x)
         rate = d.rate_weights(time, x)
         for _ in range(corrector.num_steps):
-            moves = Jumps(rate.clean, rate.noise, anew=rate.noise).scaled(corrector.step_size)
+            moves = Jumps(rate.to_data, rate.to_noise, forward=rate.to_noise).scaled(corrector.step_size)
             mass = fused.jump_mass(model(x, time), x, d.noise, d.level(time, x), moves, None, "auto", Checks(True))
             largest = flat(torch.where(free, mass, 0.0)).amax(1)
             x = draw(x, time, moves.scaled(column(torch.where(largest > 0.8, 0.8 / largest, 1.0), x)))
@@ -111,8 +111,8 @@ def test_the_draws_are_those_of_a_plain_loop(name, num_steps, sampler, corrector
 def test_the_schedule_is_asked_once_and_not_at_every_step(monkeypatch):
     d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine())
     calls = []
-    kept = d.schedule._kept
-    monkeypatch.setattr(d.schedule, "_kept", lambda *times: calls.append(1) or kept(*times))
+    kept = d.schedule.kept
+    monkeypatch.setattr(d.schedule, "kept", lambda *times: calls.append(1) or kept(*times))
     d.sample(model, (4, D), 5, usd3.Corrector(2, 0.01))
     few = len(calls)
     d.sample(model, (4, D), 50, usd3.Corrector(2, 0.01))
@@ -258,7 +258,7 @@ def test_a_timeless_recipe_trains_saves_and_calls_its_network_less(tmp_path, mon
     x = loaded.sample(6, 200)
     assert sum(rows) <= 6 * 9  # 8 elements
     rows.clear()
-    monkeypatch.setattr("usd3.core.samplers.ignores_time", lambda model: False)
+    monkeypatch.setattr("usd3.core.samplers.loop.ignores_time", lambda model: False)
     assert torch.equal(x, loaded.sample(6, 200))
     assert sum(rows) == 6 * 200
 
@@ -280,8 +280,8 @@ def test_a_config_from_before_still_loads(tmp_path):
 
 
 def test_a_signature_is_inspected_once_per_call(monkeypatch):
-    seen, keywords = [], _model._keywords
-    monkeypatch.setattr(_model, "_keywords", lambda model: seen.append(model) or keywords(model))
+    seen, keywords = [], _model.keywords_of
+    monkeypatch.setattr(_model, "keywords_of", lambda model: seen.append(model) or keywords(model))
     pipeline = Pipeline(
         PipelineConfig(num_classes=5, shape=[6], model=ModelConfig(dim=16, depth=1, heads=2, mlp=16, time_dim=8))
     )

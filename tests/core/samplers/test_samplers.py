@@ -46,9 +46,9 @@ def step_matrix(d, joint, model, t, s):
 def corrector_matrix(d, joint, model, s, size):
     x = states(joint)
     time = torch.full((len(x),), s, dtype=torch.float64)
-    belief = d.believe(model(x, time), x, time, Checks(True))
+    belief = d.belief(model(x, time), x, time, Checks(True))
     rate = d.rate_weights(time, x)
-    moves = jump_mixture(belief, Jumps(rate.clean, rate.noise, anew=rate.noise)).scaled(torch.tensor(size))
+    moves = jump_mixture(belief, Jumps(rate.to_data, rate.to_noise, forward=rate.to_noise)).scaled(torch.tensor(size))
     return oracle.product_step(moves.probs().numpy())
 
 

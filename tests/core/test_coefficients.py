@@ -24,7 +24,7 @@ def test_the_weights_of_a_step_are_a_distribution(a, b, schedule):
         return
     d = usd3.Diffusion(usd3.Uniform(4), schedule)
     to = d.step(torch.tensor([t], dtype=torch.float64), torch.tensor([s], dtype=torch.float64), X)
-    weights = torch.stack([to.clean, to.noise, to.keep])
+    weights = torch.stack([to.to_data, to.to_noise, to.stay])
     assert (weights >= 0).all()
     assert float(weights.sum()) == pytest.approx(1, abs=1e-12)
 
@@ -34,8 +34,8 @@ def test_the_rate_is_the_derivative_of_the_step(t, schedule):
     d, h = usd3.Diffusion(usd3.Uniform(4), schedule), 1e-7
     time = torch.tensor([t], dtype=torch.float64)
     step, rate = d.step(time, time - h, X), d.rate_weights(time, X)
-    assert float(step.clean) / h == pytest.approx(float(rate.clean), rel=1e-3)
-    assert float(step.noise) / h == pytest.approx(float(rate.noise), rel=1e-3)
+    assert float(step.to_data) / h == pytest.approx(float(rate.to_data), rel=1e-3)
+    assert float(step.to_noise) / h == pytest.approx(float(rate.to_noise), rel=1e-3)
 
 
 def test_grids_of_discrete_time_have_distinct_steps_for_any_number():
@@ -51,8 +51,10 @@ def test_grids_of_discrete_time_have_distinct_steps_for_any_number():
 def test_training_times_cover_their_range():
     d = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine(), t_min=0.2)
     u = torch.tensor([0.0, 1 - 2.0**-53], dtype=torch.float64)
-    torch.testing.assert_close(d.spread(u), torch.tensor([0.2, 1.0]))
-    assert usd3.Diffusion(usd3.Uniform(4), usd3.Cosine(), 10).spread(torch.cat([u, torch.ones(1)])).tolist() == [
+    torch.testing.assert_close(d.times_from_uniform(u), torch.tensor([0.2, 1.0]))
+    assert usd3.Diffusion(usd3.Uniform(4), usd3.Cosine(), 10).times_from_uniform(
+        torch.cat([u, torch.ones(1)])
+    ).tolist() == [
         1,
         10,
         10,
