@@ -14,10 +14,21 @@ import torch
 
 from usd3.bench import Bench, Budget, Job, Row, load_other, run, show, show_machine
 
-__all__ = ["LOSS", "LOSS_SIZES", "STEP", "STEP_SIZES", "Anchor", "Options", "measure_table", "options"]
+__all__ = [
+    "LOSS",
+    "LOSS_SIZES",
+    "PROJECTION_SIZES",
+    "STEP",
+    "STEP_SIZES",
+    "Anchor",
+    "Options",
+    "measure_table",
+    "options",
+]
 
 LOSS_SIZES = ("64,256,129", "256,64,512", "32,256,8192", "8,512,50257")
 STEP_SIZES = ("64,256,129", "32,256,8192", "8,512,50257")
+PROJECTION_SIZES = ("32,256,8192", "8,512,50257")
 
 
 @dataclass(frozen=True)

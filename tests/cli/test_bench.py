@@ -13,7 +13,7 @@ from usd3.cli import main as cli
 from usd3.cli.main import main
 
 DOCS = (ROOT / "docs" / "benchmarks.md").read_text()
-SCRIPTS = ("loss", "sampling", "cpu", "scaling")
+SCRIPTS = ("loss", "draw", "projection", "cpu", "scaling")
 TINY = ["--device", "cpu", "--sizes", "2,4,8", "--repeats", "2", "--seconds", "0.05"]
 
 

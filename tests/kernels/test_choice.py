@@ -7,7 +7,7 @@ import torch
 
 import usd3
 from support.problems import TRITON, device_of
-from usd3.kernels import IMPLEMENTATIONS, choice, chosen, losses
+from usd3.kernels import IMPLEMENTATIONS, choice, chosen, loss
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -15,8 +15,8 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 @pytest.fixture
 def ran(monkeypatch):
     """The implementations whose rows are asked for."""
-    seen, rows = [], losses.loss_rows
-    monkeypatch.setattr(losses, "loss_rows", lambda *args: (seen.append(args[-1]), rows(*args))[1])
+    seen, rows = [], loss.loss_rows
+    monkeypatch.setattr(loss, "loss_rows", lambda *args: (seen.append(args[-1]), rows(*args))[1])
     return seen
 
 
@@ -35,7 +35,7 @@ def test_only_known_names_are_taken():
 
 
 @pytest.mark.parametrize(("impl", "expected"), [("auto", ["chunked"]), ("chunked", ["chunked"]), ("eager", [])])
-def test_what_runs_on_the_cpu(ran, impl, expected):
+def test_auto_is_chunked_on_the_cpu_and_eager_runs_no_kernel(ran, impl, expected):
     step(impl)
     assert ran == expected
 
@@ -74,7 +74,7 @@ def test_triton_is_refused_in_one_line_where_it_cannot_run(monkeypatch):
             call()
 
 
-def test_where_triton_runs(monkeypatch):
+def test_triton_runs_on_recent_gpus_and_in_the_interpreter(monkeypatch):
     runs = choice._triton_runs_on  # without its memory
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())

@@ -10,11 +10,12 @@ import torch
 
 import usd3
 from support.kernel_cases import case, loss_and_gradient
-from support.problems import K, device_of
+from support.problems import D, K, device_of
 from usd3._internal.checks import Checks
 from usd3.core.fused import coefficients_of, draw, leap_of, problem_of
 from usd3.core.mixture import Jumps
-from usd3.kernels.choice import run_rows
+from usd3.kernels.draw import draw_rows
+from usd3.kernels.loss import loss_rows
 
 P = torch.rand(K, 3, generator=torch.Generator().manual_seed(0)).softmax(0)
 ONE = torch.tensor([0.1, 0.2, 0.3, 0.4])
@@ -77,7 +78,7 @@ def test_a_loss_reads_every_tensor_by_its_strides(fused):
 
     def found(rows, p, weights):
         gradient = torch.empty(len(rows), K, dtype=rows.dtype, device=rows.device)
-        return run_rows("loss_rows", fused, rows, p, weights, True, gradient), gradient
+        return loss_rows(rows, p, weights, True, gradient, fused), gradient
 
     expected = found(rows, p, weights)
     wide = torch.cat([rows + 1, rows, rows], 1)[:, K : 2 * K]
@@ -100,9 +101,9 @@ def test_a_draw_reads_every_tensor_by_its_strides(fused):
     assert len(leaps) == 5
     wide = torch.cat([rows + 1, rows, rows], 1)[:, K : 2 * K]
     for v in (u.reshape(2, -1), None):
-        expected = run_rows("draw_rows", fused, rows, leap, v)
+        expected = draw_rows(rows, leap, v, fused)
         for args in ((wide, leap, v), (rows, leap, None if v is None else gapped(v)), *((rows, p, v) for p in leaps)):
-            torch.testing.assert_close(run_rows("draw_rows", fused, *args), expected, rtol=1e-12, atol=0)
+            torch.testing.assert_close(draw_rows(*args, fused), expected, rtol=1e-12, atol=0)
 
 
 def test_uniforms_may_be_a_part_of_more(impl):
@@ -148,3 +149,45 @@ def test_a_projection_may_be_made_of_views(impl):
     for parts in ((gapped(hidden), gapped(weight), gapped(bias), gapped(at_x)), (*turned, bias, at_x.T.clone().T)):
         for a, b in zip(found(*parts), expected):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["uniform", "absorbing", "per_element_zeros"])
+def test_the_layout_of_the_logits_does_not_matter(impl, name):
+    d, x_0, x_t, t, logits = case(impl, name, B=2)
+    expected, gradient = loss_and_gradient(d, logits, x_t, x_0, t)
+    drawn = d.draw(logits, x_t, t, 0, torch.Generator().manual_seed(0))
+    wide = torch.full((2, 2 * D, K + 3), torch.nan, dtype=logits.dtype, device=logits.device)
+    wide[:, ::2, 1 : K + 1] = logits
+    for view in (
+        logits.transpose(0, 1).contiguous().transpose(0, 1),  # rows apart
+        logits.transpose(1, 2).contiguous().transpose(1, 2),  # categories apart
+        wide[:, ::2, 1 : K + 1],  # a part of something larger
+    ):
+        assert not view.is_contiguous()
+        leaf = view.detach().requires_grad_()
+        out = d.loss_from_logits(leaf, x_t, x_0, t, "usd3*")
+        out.loss.backward()
+        torch.testing.assert_close(torch.stack([out.loss.detach(), out.vlb, out.ce]), expected, rtol=1e-12, atol=0)
+        torch.testing.assert_close(leaf.grad, gradient, rtol=1e-12, atol=1e-15)
+        assert torch.equal(d.draw(view, x_t, t, 0, torch.Generator().manual_seed(0)), drawn)
+
+
+def test_expanded_logits_gather_the_gradient_of_all_their_uses(impl):
+    d, x_0, x_t, t, logits = case(impl)
+    _, gradient = loss_and_gradient(d, logits[:1].expand(4, D, K), x_t, x_0, t)
+    leaf = logits[:1].clone().requires_grad_()
+    d.loss_from_logits(leaf.expand(4, D, K), x_t, x_0, t, "usd3*").loss.backward()
+    torch.testing.assert_close(leaf.grad, gradient.sum(0, keepdim=True), rtol=1e-12, atol=1e-15)
+
+
+def test_categories_may_lie_apart_in_memory_or_share_it(impl):
+    device, chance = device_of(impl), torch.Generator().manual_seed(0)
+    d = usd3.Diffusion(usd3.Uniform(6), usd3.Cosine(), validate=False, impl=impl)
+    wide, logits = (
+        torch.randint(6, (4, 8), generator=chance).to(device),
+        torch.randn(4, 4, 6, generator=chance).to(device),
+    )
+    one = torch.tensor(3, device=device).expand(4, 4)
+    for x_0, x_t in ((wide[:, ::2], wide[:, 1::2]), (one, one)):
+        dense = d.loss_from_logits(logits, x_t.contiguous(), x_0.contiguous(), 0.4).loss
+        assert d.loss_from_logits(logits, x_t, x_0, 0.4).loss == dense

@@ -25,18 +25,19 @@ WIDE = {
 
 
 def case(impl, name="per_element", B=4, num_steps=10, dtype=torch.float64, validate=True):
-    """A diffusion, x_0, x_t, times and logits on the device of this implementation."""
+    """A diffusion, x_0, x_t, times (early, late, between) and logits on the device of this implementation."""
     generator, device = torch.Generator().manual_seed(2), device_of(impl)
     d = usd3.Diffusion(NOISES[name][0](), usd3.Cosine(), num_steps, validate=validate, impl=impl)
     data = torch.tensor([z for z in range(K) if z != d.noise.mask])
     x_0 = data[torch.randint(len(data), (B, D), generator=generator)]
-    t = torch.tensor([2, 5, 9, 7])[:B] if num_steps else torch.tensor([0.1, 0.5, 0.9, 0.7])[:B]
+    t = torch.tensor([2, 9, 5, 7])[:B] if num_steps else torch.tensor([0.1, 0.9, 0.5, 0.7])[:B]
     x_t = d.q_sample(x_0, t, generator=generator)
     logits = torch.randn(B, D, K, generator=generator, dtype=torch.float64).to(dtype)
     return d, *(v.to(device) for v in (x_0, x_t, t, logits))
 
 
 def loss_and_gradient(d, logits, x_t, x_0, t, objective="usd3*", **masks):
+    """loss, vlb and ce, (3,), and the gradient of the loss with respect to the logits."""
     leaf = logits.detach().clone().requires_grad_()
     out = d.loss_from_logits(leaf, x_t, x_0, t, objective, **masks)
     out.loss.backward()

@@ -10,29 +10,35 @@ PACKAGES = ("core", "kernels")
 
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     # module, below src/usd3: where its tests are, below tests
-    "core/fused.py": ("kernels/test_losses.py", "kernels/test_draws.py", "kernels/test_projection.py"),
-    "core/given.py": ("core/test_samplers.py", "core/test_sampling_loop.py"),
-    "core/model.py": ("core/test_sampling_loop.py", "core/test_bad_input.py", "nets/test_self_conditioned.py"),
+    "core/fused.py": ("kernels/test_loss.py", "kernels/test_draw.py", "kernels/test_projection.py"),
+    "core/given.py": ("core/samplers/test_samplers.py", "core/samplers/test_loop.py", "core/test_bad_input.py"),
     "core/noisy_batch.py": ("core/test_objectives.py", "core/test_diffusion.py"),
     "core/options.py": ("training/test_options.py",),
-    "core/samplers.py": ("core/test_sampling_loop.py",),
-    "kernels/cells.py": ("kernels/test_losses.py", "kernels/test_masks.py"),
-    "kernels/chunked.py": ("kernels/test_losses.py", "kernels/test_masks.py", "kernels/test_layouts.py"),
-    "kernels/chunked_draw.py": ("kernels/test_draws.py", "kernels/test_layouts.py"),
-    "kernels/drawing.py": ("kernels/test_draws.py",),
-    "kernels/hidden.py": ("kernels/test_projection.py",),
-    "kernels/losses.py": ("kernels/test_autograd.py",),
-    "kernels/problem.py": ("kernels/test_losses.py", "kernels/test_masks.py"),
-    "kernels/triton_draw.py": ("kernels/test_draws.py", "kernels/test_layouts.py"),
-    "kernels/triton_loss.py": ("kernels/test_losses.py", "kernels/test_masks.py", "kernels/test_layouts.py"),
-    "kernels/triton_math.py": ("kernels/test_losses.py", "kernels/test_draws.py"),
+    "core/samplers/corrector.py": ("core/samplers/test_samplers.py", "core/samplers/test_loop.py"),
+    "core/samplers/euler.py": ("core/samplers/test_samplers.py", "core/samplers/test_loop.py"),
+    "core/samplers/exact.py": ("core/samplers/test_samplers.py", "core/samplers/test_loop.py"),
+    "core/samplers/gillespie.py": ("core/samplers/test_samplers.py", "core/samplers/test_loop.py"),
+    "core/samplers/run.py": ("core/samplers/test_samplers.py", "core/samplers/test_loop.py"),
+    "core/samplers/tau_leaping.py": ("core/samplers/test_samplers.py", "core/samplers/test_loop.py"),
+    "core/terms.py": ("kernels/test_loss.py",),  # the eager code, beside the fused one
+    "kernels/chunked_common.py": ("kernels/test_loss.py", "kernels/test_masks.py", "kernels/test_layouts.py"),
+    "kernels/chunked_draw.py": ("kernels/test_draw.py", "kernels/test_logits.py", "kernels/test_layouts.py"),
+    "kernels/chunked_loss.py": ("kernels/test_loss.py", "kernels/test_logits.py", "kernels/test_layouts.py"),
+    "kernels/chunked_projection.py": ("kernels/test_projection.py",),
+    "kernels/draw.py": ("kernels/test_layouts.py",),
+    "kernels/loss.py": ("kernels/test_layouts.py", "kernels/test_masks.py"),
+    "kernels/triton_common.py": ("kernels/test_loss.py", "kernels/test_draw.py"),
+    "kernels/triton_draw.py": ("kernels/test_draw.py", "kernels/test_logits.py", "kernels/test_layouts.py"),
+    "kernels/triton_loss.py": ("kernels/test_loss.py", "kernels/test_logits.py", "kernels/test_layouts.py"),
+    "kernels/triton_loss_cells.py": ("kernels/test_loss.py", "kernels/test_logits.py"),
 }
 """Modules with tests in files of another name, instead of or beside their own."""
 
 ABOUT_MORE: dict[str, str] = {
-    "core/test_bad_input.py": "every function of the package refuses bad input in the same words",
+    "core/samplers/test_cuda.py": "all samplers where there is a GPU",
+    "core/test_bad_input.py": "every function refuses bad input in the same words",
     "core/test_numerics.py": "losses, bounds and draws at the limits of what numbers can hold",
-    "kernels/test_refusals.py": "every implementation refuses the same logits",
+    "kernels/test_names.py": "kernels, tests and benchmarks share their names",
 }
 """Files of tests that mirror no module, with the reason."""
 

@@ -44,7 +44,7 @@ def device_of(impl):
 
 
 def some(impl, step, *tensors, first=0):
-    """Every step-th object where Triton is interpreted, at 15 ms for each row; else all of them."""
+    """Every step-th object where Triton is interpreted, at 8 ms for each row; else all of them."""
     interpreted = impl == "triton" and device_of(impl).type == "cpu"
     return tuple(tensor[first % step :: step] for tensor in tensors) if interpreted else tensors
 

@@ -1,14 +1,35 @@
-"""The hot path: losses with their gradient and draws, straight from logits, without a temporary of size (B, D, K).
+"""The hot path: losses with their gradients, and draws, from logits (..., K) without another tensor of that size.
 
-`eager` is the clear code of `usd3.core.objectives` and `usd3.core.mixture`, and the reference; `chunked` runs anywhere,
-a bounded number of rows at a time; `triton` has one kernel for the losses and one for the draws.
+Kernels know tensors only. `usd3.core.fused` turns a noise, a schedule and times into the tensors below and is the only
+caller; docs/kernels.md derives the formulas.
+
+Three computations. One row is one element; R = B D rows are B objects of D elements each.
+
+- **loss** (`loss.py`). In: logits (R, K) or (..., K), a `Problem` (x and x_0 of each row, coefficients of each object,
+  the noise m), weights (3, B). Out: `weighted_loss` gives the sums (4,) of vlb, ce, l2 and of the weighted loss, with
+  the gradient of the last; `terms` gives vlb, ce and l2 of each element, (3, ...).
+- **draw** (`draw.py`). In: logits, a `Leap` (x of each row, weights of the jumps of each object), uniforms (2, R).
+  Out: `draw` gives new categories (R,), or, without uniforms, the probability of leaving x, (R,).
+- **projection** (`projection.py`). In: a `Projection` (hidden states and the output layer) in the place of logits.
+  Out: `projected_loss` gives what `weighted_loss` gives, and forms a bounded number of logits at a time.
+
+Three implementations (`choice.py`):
+
+- "eager" is no part of this package: `usd3.core.objectives` and `usd3.core.mixture` are the readable reference.
+- "chunked" (`chunked_loss.py`, `chunked_draw.py`) is plain torch, a bounded number of rows at a time. It runs anywhere.
+- "triton" (`triton_loss.py`, `triton_draw.py`) is one kernel for each computation. It runs on NVIDIA GPUs from compute
+  capability 7.0 on, and on the CPU, slowly, in Triton's interpreter (TRITON_INTERPRET=1).
+
+"auto" is "triton" on such a GPU where Triton is installed, else "chunked". The projection (`chunked_projection.py`)
+is one loop over rows for both; it calls the loss of the chosen implementation.
+
+Tests and benchmarks have the same names: tests/kernels/test_loss.py and benchmarks/loss.py, and so on.
 """
 
 from usd3.kernels.choice import IMPLEMENTATIONS, chosen
-from usd3.kernels.drawing import draw
-from usd3.kernels.hidden import Projection
-from usd3.kernels.losses import terms, weighted_loss
-from usd3.kernels.problem import Leap, Problem
+from usd3.kernels.draw import Leap, draw
+from usd3.kernels.loss import Problem, terms, weighted_loss
+from usd3.kernels.projection import Projection, projected_loss
 
 __all__ = [
     "IMPLEMENTATIONS",
@@ -17,6 +38,7 @@ __all__ = [
     "Projection",
     "chosen",
     "draw",
+    "projected_loss",
     "terms",
     "weighted_loss",
 ]

@@ -1,91 +1,71 @@
-"""The loss from hidden states and the output layer: logits are formed a bounded number of rows at a time.
+"""The loss from hidden states and the output layer, without the logits of the whole batch.
 
 A network for many categories spends most of its memory on logits (B, D, K) and their gradient. It can return a
-`Projection` in their place: `Diffusion.loss` then never holds more than `CELLS_AT_ONCE` of them.
-
-Imported where it is needed: `torch.compiler.disable` brings torch's compiler, which takes a second.
+`Projection` in their place: `Diffusion.loss` then forms a bounded number of logits at a time.
+`chunked_projection.py` has the loop.
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from usd3.kernels.choice import chosen
-from usd3.kernels.hidden import Projection
-from usd3.kernels.losses import loss_rows
-from usd3.kernels.problem import Problem
+from usd3._internal.checks import require
+from usd3.kernels.loss import Problem
 
-__all__ = ["projected_loss"]
-
-CELLS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
-"""Logits that are formed at once."""
+__all__ = ["Projection", "projected_loss"]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # a loop over chunks
+@dataclass(frozen=True)
+class Projection:
+    """Logits hidden @ weight.T + bias that need not be formed: hidden (..., H), weight (K, H), bias (K,).
+
+    `at_x` (...) is added to the logit of each element's current category, as the `Hollow` head does, and gets no
+    gradient.
+    """
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None = None
+    at_x: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        H, K = self.hidden.shape[-1], len(self.weight)
+        require(self.weight.shape == (K, H), "weight.shape", tuple(self.weight.shape), f"(K, {H}), as hidden has {H}")
+        if self.bias is not None:
+            require(self.bias.shape == (K,), "bias.shape", tuple(self.bias.shape), f"({K},)")
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the logits, (..., K)."""
+        return torch.Size((*self.hidden.shape[:-1], len(self.weight)))
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the hidden states."""
+        return self.hidden.device
+
+    def logits(self, x: Tensor) -> Tensor:
+        """All logits (..., K), with autograd, for the current categories x (...)."""
+        logits = F.linear(self.hidden, self.weight, self.bias)
+        if self.at_x is None:
+            return logits
+        return logits.scatter_add(-1, x[..., None], self.at_x.detach().to(logits.dtype)[..., None])
+
+    def shifted(self, at_x: Tensor) -> "Projection":
+        """The same projection with `at_x` (...) added at the current categories."""
+        return Projection(self.hidden, self.weight, self.bias, at_x if self.at_x is None else self.at_x + at_x)
+
+
 def projected_loss(logits: Projection, p: Problem, weights: Tensor, with_l2: bool, impl: str) -> Tensor:
-    """Sums over all rows, (4,): vlb, ce, l2, and the sum with `weights`, float64 (3, B), which alone has a gradient."""
-    kind = chosen(impl, logits.device)
-    at_x = None if logits.at_x is None else logits.at_x.detach().reshape(-1)
-    inputs = (logits.hidden, logits.weight, logits.bias)
-    wanted = torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in inputs)
-    args = (*inputs, at_x, p, weights, with_l2, kind, wanted)
-    shown, loss = _ProjectedLoss.apply(*args)
-    return torch.cat([shown, loss[None]])
+    """`weighted_loss` of these logits: sums (4,) of vlb, ce, l2 and of the weighted loss, which alone has a gradient.
 
+    Hidden states, weight and bias get gradients, formed in the forward pass. The arguments are those of
+    `weighted_loss`.
+    """
+    # the module uses torch.compiler.disable, which loads torch's compiler: that takes a second
+    from usd3.kernels.chunked_projection import projected_loss_in_chunks
 
-class _ProjectedLoss(torch.autograd.Function):
-    """The gradients of all three inputs are formed in the forward pass, chunk by chunk."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        at_x: Tensor | None,
-        p: Problem,
-        weights: Tensor,
-        with_l2: bool,
-        impl: str,
-        wanted: bool,
-    ) -> tuple[Tensor, Tensor]:
-        device = hidden.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-        rows, W = hidden.detach().reshape(-1, hidden.shape[-1]), weight.detach().to(dtype)
-        b = None if bias is None else bias.detach().to(dtype)
-        to_hidden = torch.empty_like(rows) if wanted else None
-        to_weight = torch.zeros_like(weight, dtype=torch.promote_types(dtype, torch.float32)) if wanted else None
-        to_bias = None if bias is None or not wanted else torch.zeros_like(bias, dtype=to_weight.dtype)  # type: ignore[union-attr]
-        sums = torch.zeros(4, dtype=torch.float64, device=hidden.device)
-        size = max(1, CELLS_AT_ONCE.get(device, 1 << 20) // len(W))
-        with torch.autocast(device, enabled=False):
-            for start in range(0, len(rows), size):
-                own = slice(start, min(start + size, len(rows)))
-                h, part = rows[own].to(dtype), p.part(own)
-                logits = F.linear(h, W, b)
-                if at_x is not None:
-                    logits.scatter_add_(1, part.x[:, None], at_x[own].to(dtype)[:, None])
-                found = loss_rows(logits, part, weights, with_l2, logits if wanted else None, impl)
-                sums += found.sum(1)
-                if to_hidden is not None and to_weight is not None:
-                    to_hidden[own] = logits @ W
-                    to_weight += logits.T @ h
-                    if to_bias is not None:
-                        to_bias += logits.sum(0, dtype=to_bias.dtype)
-        if wanted:
-            ctx.save_for_backward(to_hidden.reshape(hidden.shape), to_weight.to(weight.dtype), to_bias)  # type: ignore[union-attr]
-        ctx.bias_dtype = None if bias is None else bias.dtype
-        sums = sums.to(torch.promote_types(dtype, torch.float32))
-        shown, loss = sums[:3], sums[3]
-        ctx.mark_non_differentiable(shown)
-        return shown, loss
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, _: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias = ctx.saved_tensors
-        to_bias = None if bias is None else (bias * grad).to(ctx.bias_dtype)
-        return hidden * grad.to(hidden.dtype), weight * grad.to(weight.dtype), to_bias, *[None] * 6
+    sums: Tensor = projected_loss_in_chunks(logits, p, weights, with_l2, impl)
+    return sums

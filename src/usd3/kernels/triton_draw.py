@@ -1,8 +1,9 @@
-"""One jump of every element as one Triton kernel: the logits are read once, and one uniform chooses the category.
+"""One jump of every element as one Triton kernel: one launch, one program per row; each logit is read once.
 
-The inverse CDF has two or three levels: the sums of blocks, the sums of parts of the chosen block, and at last running
-sums in float64 over the `PART` categories of the chosen part, which are read again. So a category of any probability
-that float32 can hold is drawn as often as it should, and nothing of size K is ever written.
+A uniform chooses the category by inverse CDF, in two or three levels: the sums of blocks, the sums of parts of the
+chosen block, and at last running sums in float64 over the `PART` categories of the chosen part, which are read again.
+So a category of any probability that float32 can hold is drawn as often as it should be, and nothing of size K is
+written.
 """
 
 from typing import Any
@@ -12,11 +13,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from usd3.kernels.problem import Leap
-from usd3.kernels.triton_loss import ABSORBING, LOG2_E, TABLE, UNIFORM
+from usd3.kernels.draw import ALPHA_BAR, FORWARD, LOST, TO_DATA, TO_NOISE, Leap
+from usd3.kernels.triton_common import ABSORBING, LOG2_E, TABLE, UNIFORM
 
-__all__ = ["draw_rows"]
+__all__ = ["draw_rows", "tile"]
 
+# rows of the coefficients: a kernel reads global names only where they are constexpr
+_TO_DATA, _TO_NOISE, _FORWARD = tl.constexpr(TO_DATA), tl.constexpr(TO_NOISE), tl.constexpr(FORWARD)
+_ALPHA_BAR, _LOST = tl.constexpr(ALPHA_BAR), tl.constexpr(LOST)
 _BELOW_ONE = tl.constexpr(1 - 2.0**-53)
 _LOWEST, _LOWEST_64 = (tl.constexpr(torch.finfo(dtype).min) for dtype in (torch.float32, torch.float64))
 
@@ -27,9 +31,10 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
     out = torch.empty(R, dtype=torch.float64 if u is None else torch.int64, device=logits.device)
     if R == 0:
         return out
+    # here mask >= 0 says: m = e_mask, and f_mask = 0
     kind = ABSORBING if p.mask >= 0 else UNIFORM if p.m_x is None else TABLE
     B = p.coefficients.shape[1]
-    _kernel[(R,)](
+    _draw_kernel[(R,)](
         logits,
         p.x.contiguous(),
         p.x if p.m_x is None else p.m_x.contiguous(),
@@ -55,7 +60,7 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
 
 
 def tile(K: int) -> dict[str, Any]:
-    """How the work is cut for this size."""
+    """BLOCK, BLOCKS, PART and num_warps for K categories."""
     block = min(triton.next_power_of_2(K), 2048)
     while triton.cdiv(K, block) > 128:
         block *= 2
@@ -68,8 +73,8 @@ def tile(K: int) -> dict[str, Any]:
 
 
 @triton.jit
-def _others(logits, z, x, mask, read, K: tl.constexpr, KIND: tl.constexpr, FLOAT: tl.constexpr):
-    """Logits at categories z, -inf at x, at the mask and beyond K."""
+def _load_others(logits, z, x, mask, read, K: tl.constexpr, KIND: tl.constexpr, FLOAT: tl.constexpr):
+    """Logits (n,) at the categories z (n,): -inf at x, at the mask, beyond K, and everywhere unless `read`."""
     l = tl.load(logits + z, mask=(z < K) & read, other=-float("inf")).to(FLOAT)
     is_other = z != x
     if KIND == ABSORBING:
@@ -79,9 +84,9 @@ def _others(logits, z, x, mask, read, K: tl.constexpr, KIND: tl.constexpr, FLOAT
 
 @triton.jit
 def _choose(weights, target):
-    """The index at which the running sum of weights (n,) first exceeds target, and what is left of target there.
+    """The first index at which the running sum of weights (n,) exceeds `target`, a number below their sum.
 
-    What is left is a share of that weight, in [0, 1).
+    Also what is left of the target there, as a share of that weight, in [0, 1): it chooses at the next level.
     """
     n: tl.constexpr = weights.shape[0]
     index = tl.arange(0, n)
@@ -95,7 +100,7 @@ def _choose(weights, target):
 
 
 @triton.jit
-def _kernel(
+def _draw_kernel(
     logits,
     xs,
     m_xs,
@@ -119,6 +124,47 @@ def _kernel(
     BLOCKS: tl.constexpr,
     PART: tl.constexpr,
 ):
+    """Where one element jumps, or the mass that leaves x. Program i computes row i.
+
+    Pointers (contiguous unless a stride is given):
+        logits: (R, K) float16, bfloat16, float32 or float64; categories adjacent, rows `stride` apart.
+        xs: (R,) int64, the current categories.
+        m_xs: (R,) float64, the noise's probability of x. Read for TABLE alone.
+        noisy: (R,) int64, the category of a jump to m. Read for TABLE alone.
+        coefficients: (5, B) float64, see `Leap`; row j of object i is at j B + i.
+        us: (2, R) float64 uniforms: u chooses the branch, v the category. Unused with MASS_ONLY.
+        free: (R,) bool, read with FREE alone.
+        out: (R,). Receives int64 categories, -1 where the logits are bad; with MASS_ONLY float64 masses.
+
+    Integers:
+        R: number of rows.
+        D: rows of an object. The object of row i is i // D.
+        B: number of objects.
+        mask: the mask category; used for ABSORBING alone.
+        stride: distance between rows of `logits`, in numbers.
+
+    Compile-time constants:
+        KIND: the noise, UNIFORM, ABSORBING or TABLE. ABSORBING is both m = e_mask and f_mask = 0.
+        FREE: read `free`; an element that is not free keeps x, and its mass is 0.
+        DAMPED: multiply the masses by exp(-L), L being their sum.
+        MASS_ONLY: return the mass that leaves x.
+        FLOAT: type of exp(logit - top), tl.float32, or tl.float64 for float64 logits. Masses are float64.
+        K: number of categories.
+        BLOCK: categories read at once, a power of 2.
+        BLOCKS: number of blocks, rounded up to a power of 2.
+        PART: categories of the last level; it divides BLOCK.
+
+    Algorithm:
+    1. One pass over the row: the sum of exp(logit - top) over z != x in each block. `top` rises as larger logits come,
+       and the sums so far are scaled to it.
+    2. The masses to_f = to_data (1 - f_x) and to_m = (to_noise c(f) + forward) (1 - m_x), c(f) = (1 - f_x) + q f_x, and
+       the branch: u max(1, mass) < to_m goes to m, the next to_f goes to f, the rest stays. A mass above 1 is scaled
+       down to 1.
+    3. Most rows stay or go to m, and are done. The others invert the CDF of f at v: block, part, category.
+
+    1 - f_x is a sum of positive numbers, and q = 1 - r has its own formula: neither is formed by subtraction. A running
+    sum in float32 over a whole row would lose rare categories behind a large one; each level here has its own sum.
+    """
     row = tl.program_id(0)
     x = tl.load(xs + row).to(tl.int32)
     if FREE:
@@ -128,9 +174,9 @@ def _kernel(
             else:
                 tl.store(out + row, x.to(tl.int64))
             return
-    of = row // D
-    alpha_bar = tl.load(coefficients + 3 * B + of)
-    lost = tl.load(coefficients + 4 * B + of)
+    of = row // D  # the row's object
+    alpha_bar = tl.load(coefficients + _ALPHA_BAR * B + of)
+    lost = tl.load(coefficients + _LOST * B + of)  # 1 - alpha_bar
     if KIND == UNIFORM:
         m_x = 1 / (tl.zeros([], tl.float64) + K)  # a constant 1/K would be rounded to float32
     elif KIND == ABSORBING:
@@ -138,16 +184,16 @@ def _kernel(
     else:
         m_x = tl.load(m_xs + row)
     logits += row.to(tl.int64) * stride
-    clean = m_x == 0  # then f = e_x, and the logits are not read
-    read = clean == 0
+    is_certain = m_x == 0  # then x is clean, f = e_x, and the logits are not read
+    read = is_certain == 0
 
-    # one pass: the sum of each block, relative to the largest logit so far
+    # 1. one pass: the sum of each block, relative to the largest logit so far
     l_x = tl.load(logits + x, mask=read, other=0.0).to(FLOAT)
     if KIND == ABSORBING:
         l_x = tl.zeros([], FLOAT) - float("inf")
     top = tl.maximum(l_x, _LOWEST_64 if l_x.dtype == tl.float64 else _LOWEST)  # so that -inf - top is no NaN
     if BLOCKS == 1:
-        l = _others(logits, tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
+        l = _load_others(logits, tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
         top = tl.maximum(top, tl.max(l, 0))
         e = tl.exp2((l - top) * LOG2_E)
         sums = e
@@ -156,7 +202,7 @@ def _kernel(
         index = tl.arange(0, BLOCKS)
         sums = tl.zeros([BLOCKS], FLOAT)
         for start in range(0, K, BLOCK):
-            l = _others(logits, start + tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
+            l = _load_others(logits, start + tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
             higher = tl.maximum(top, tl.max(l, 0))
             block = tl.sum(tl.exp2((l - higher) * LOG2_E), 0)
             sums = tl.where(index * BLOCK == start, block, sums * tl.exp2((top - higher) * LOG2_E))
@@ -164,13 +210,13 @@ def _kernel(
         others = tl.sum(sums.to(tl.float64), 0)
     e_x = tl.exp2((l_x - top) * LOG2_E).to(tl.float64)
 
-    # the branch
-    total = others + e_x
-    f_x, not_f_x = tl.where(clean, 1.0, e_x / total), tl.where(clean, 0.0, others / total)
-    q = tl.where(clean, 0.0, lost * m_x / tl.where(clean, 1.0, alpha_bar + lost * m_x))
-    to_f = tl.load(coefficients + of) * not_f_x
-    to_m = tl.load(coefficients + B + of) * (not_f_x + q * f_x)
-    to_m = (to_m + tl.load(coefficients + 2 * B + of)) * (1 - m_x)
+    # 2. the branch
+    total = others + e_x  # f = e / total
+    f_x, not_f_x = tl.where(is_certain, 1.0, e_x / total), tl.where(is_certain, 0.0, others / total)
+    q = tl.where(is_certain, 0.0, lost * m_x / tl.where(is_certain, 1.0, alpha_bar + lost * m_x))
+    to_f = tl.load(coefficients + _TO_DATA * B + of) * not_f_x
+    to_m = tl.load(coefficients + _TO_NOISE * B + of) * (not_f_x + q * f_x)  # to_noise c(f)
+    to_m = (to_m + tl.load(coefficients + _FORWARD * B + of)) * (1 - m_x)
     mass = to_m + to_f
     if DAMPED:
         damp = tl.exp(-mass)
@@ -183,17 +229,17 @@ def _kernel(
     new = x
     if u < to_m:
         if KIND == UNIFORM:
-            new = (v * (K - 1)).to(tl.int32)
+            new = (v * (K - 1)).to(tl.int32)  # uniform over the K - 1 categories other than x
             new = tl.minimum(new + (new >= x).to(tl.int32), K - 1)
         elif KIND == ABSORBING:
             new = mask
         else:
             new = tl.load(noisy + row).to(tl.int32)
-    elif u < to_m + to_f:
+    elif u < to_m + to_f:  # 3. the category
         part, share = 0, v
         if BLOCKS > 1:
             part, share = _choose(sums.to(tl.float64), v * others)
-            l_block = _others(logits, part * BLOCK + tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
+            l_block = _load_others(logits, part * BLOCK + tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
             in_block = tl.exp2((l_block - top) * LOG2_E)
         else:
             in_block = e
@@ -201,10 +247,10 @@ def _kernel(
             parts = tl.sum(tl.reshape(in_block, [BLOCK // PART, PART]), 1).to(tl.float64)
             chosen, share = _choose(parts, share * tl.sum(parts, 0))
             part = part * (BLOCK // PART) + chosen
-        l_part = _others(logits, part * PART + tl.arange(0, PART), x, mask, read, K, KIND, FLOAT)
+        l_part = _load_others(logits, part * PART + tl.arange(0, PART), x, mask, read, K, KIND, FLOAT)
         within = tl.exp2((l_part - top) * LOG2_E).to(tl.float64)
         chosen, share = _choose(within, share * tl.sum(within, 0))
         new = part * PART + chosen
-    if (total > 0) == 0 and clean == 0:  # NaN, +inf, or nothing but -inf
+    if (total > 0) == 0 and is_certain == 0:  # NaN, +inf, or nothing but -inf
         new = -1
     tl.store(out + row, new.to(tl.int64))

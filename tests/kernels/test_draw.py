@@ -92,7 +92,7 @@ def test_a_sampler_draws_what_the_eager_code_draws(fused, name, sampler, correct
 @pytest.mark.parametrize("name", WIDE)
 @pytest.mark.parametrize("k", [129, 70, 16])
 @pytest.mark.parametrize("impl", [TRITON])
-def test_rows_of_many_blocks(impl, name, k, monkeypatch):
+def test_rows_of_many_blocks_draw_what_the_eager_code_draws(impl, name, k, monkeypatch):
     """The levels of the inverse CDF: blocks, parts of a block, categories of a part."""
     retile(monkeypatch, "triton_draw", **SMALL_TILE)
     noise, shape = WIDE[name](k), (3 if device_of(impl).type == "cpu" else 200, 4)
@@ -105,7 +105,7 @@ def test_rows_of_many_blocks(impl, name, k, monkeypatch):
 
 @pytest.mark.parametrize(("k", "name"), [(7, "uniform"), (5000, "uniform"), (300, "absorbing"), (300, "zeros")])
 @pytest.mark.parametrize("impl", [TRITON])
-def test_the_cut_that_is_taken_on_a_gpu(impl, k, name):
+def test_the_tile_of_a_gpu_draws_what_the_eager_code_draws(impl, k, name):
     noise, x = WIDE[name](k), torch.tensor([[0, k - 1, 2]])
     u = torch.tensor([[[0.3, 0.6, 0.1]], [[0.999, 0.0, 0.5]]], dtype=torch.float64)
     logits = logits_for((1, 3, k), torch.float64)
@@ -133,7 +133,7 @@ def test_the_mass_that_leaves_is_that_of_the_eager_code(fused, name):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-300)
 
 
-def test_the_ends_of_the_unit_interval(impl):
+def test_uniforms_at_the_ends_of_the_interval_draw_possible_categories(impl):
     """u = v = 0 and numbers just below 1 stay within the categories that can be."""
     k = 9
     logits = logits_for((1, 4, k), torch.float32)
@@ -174,7 +174,7 @@ def test_a_million_draws_follow_f():
 
 
 def test_draws_follow_the_backward_step(impl):
-    """Against the probabilities of p(x_s | x_t), which tests/test_diffusion.py holds against the matrices."""
+    """Against the probabilities of p(x_s | x_t), which tests/core/test_diffusion.py holds against the matrices."""
     k, n = 5, len(some(impl, 20, torch.empty(3000))[0])
     noise = usd3.Marginal([0.1, 0.2, 0.3, 0.0, 0.4])
     d, device = usd3.Diffusion(noise, usd3.Cosine(), impl=impl), device_of(impl)

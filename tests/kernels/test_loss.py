@@ -1,4 +1,4 @@
-"""Losses and gradients of every implementation, against tests/oracle.py and against the eager code in float64."""
+"""Losses and gradients of every implementation, against the matrices and against the eager code in float64."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,10 @@ import torch
 import usd3
 from support import oracle
 from support.kernel_cases import WIDE
-from support.problems import TRITON, all_pairs, device_of, retile, some, supported
+from support.problems import NEEDS_TRITON, TRITON, all_pairs, device_of, retile, some, supported
 from support.toys import ALPHA, random_logits, rows_of
 from usd3.core.fused import coefficients_of, problem_of
-from usd3.kernels.losses import loss_rows
+from usd3.kernels.loss import loss_rows
 
 T = 10
 WEIGHTS = (0.5, 0.2, 0.3)  # of vlb, ce and l2
@@ -208,7 +208,7 @@ def test_low_precision_is_no_worse_than_in_the_eager_code(fused, name, dtype, k,
 
 
 @pytest.mark.parametrize("num_steps", [1000, None])
-def test_a_model_that_is_wrongly_sure_that_nothing_happened(fused, num_steps):
+def test_no_digits_are_lost_where_a_model_is_wrongly_sure_that_nothing_happened(fused, num_steps):
     """x is rare as noise, x_0 another, f_x nearly 1: h is far below k, and 1 + (h - k)/k would cancel."""
     k, generator = 50, torch.Generator().manual_seed(0)
     noise = usd3.Marginal([1e-9] + [(1 - 1e-9) / (k - 1)] * (k - 1))
@@ -223,19 +223,19 @@ def test_a_model_that_is_wrongly_sure_that_nothing_happened(fused, num_steps):
 
 @pytest.mark.parametrize("name", WIDE)
 @pytest.mark.parametrize("num_steps", [1000, None])
-def test_many_categories_in_chunks(name, num_steps):
+def test_many_categories_in_chunks_are_no_worse_than_in_the_eager_code(name, num_steps):
     assert_no_worse_than_eager(extremes(WIDE[name](5000), num_steps, torch.float32), "chunked")
 
 
-# ---- the ways in which the Triton kernel cuts its work ------------------------------------------------------------
+# ---- tiles of the Triton kernel ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", WIDE)
-@pytest.mark.parametrize(("num_steps", "block"), [(1000, 16), (None, 64)])
+@pytest.mark.parametrize(("num_steps", "block", "k"), [(1000, 16, 70), (None, 64, 129)])
 @pytest.mark.parametrize("impl", [TRITON])
-def test_rows_that_do_not_fit_are_gone_through_again(impl, name, num_steps, block, monkeypatch):
+def test_rows_longer_than_a_block_have_the_losses_of_the_eager_code(impl, name, num_steps, block, k, monkeypatch):
     retile(monkeypatch, "triton_loss", BLOCK=block, LOOP=True)
-    d, *rest = extremes(WIDE[name](129), num_steps, torch.float64, sharpness=(0.01, 6.0))
+    d, *rest = extremes(WIDE[name](k), num_steps, torch.float64, sharpness=(0.01, 6.0))
     x_0, x_t, t, logits = some(impl, 3, *rest)
     exact = rows_by_eager(d, x_0, x_t, t, logits)
     terms, gradient = rows_by_kernel(d, x_0, x_t, t, logits, impl)
@@ -245,7 +245,7 @@ def test_rows_that_do_not_fit_are_gone_through_again(impl, name, num_steps, bloc
 
 @pytest.mark.parametrize("k", [5, 20000])
 @pytest.mark.parametrize("impl", [TRITON])
-def test_the_cut_that_is_taken_on_a_gpu(impl, k):
+def test_the_tile_of_a_gpu_gives_the_losses_of_the_eager_code(impl, k):
     d, x_0, x_t, t, logits = extremes(usd3.Uniform(k), 1000, torch.float64, sharpness=(6.0,))
     case = d, x_0[1:3], x_t[1:3], t[1:3], logits[1:3]
     exact, kernel = rows_by_eager(*case), rows_by_kernel(*case, impl)
@@ -256,7 +256,12 @@ def test_the_cut_that_is_taken_on_a_gpu(impl, k):
 # ---- finite differences -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
+CHECKED = [(impl, objective) for impl in ("eager", "chunked") for objective in OBJECTIVES]
+CHECKED += [pytest.param("triton", objective, marks=NEEDS_TRITON) for objective in (OBJECTIVES[0], OBJECTIVES[-1])]
+"""A kernel sees the weights of an objective alone, and whether it has l2: one objective without and one with it."""
+
+
+@pytest.mark.parametrize(("impl", "objective"), CHECKED, ids=str)
 @pytest.mark.parametrize(("k", "num_steps"), [(3, T), (5, T), (4, None)])
 def test_the_gradient_of_the_loss_is_that_of_finite_differences(impl, objective, k, num_steps):
     if num_steps is None and isinstance(objective, usd3.Objective):
