@@ -124,7 +124,7 @@ def tree(mutant: Mutant | None, package: Path, folder: Path) -> Path:
     for depth in range(len(parts)):
         target.mkdir()
         for child in source.iterdir():
-            if child.name != parts[depth]:
+            if child.name not in (parts[depth], "__pycache__"):
                 (target / child.name).symlink_to(child.resolve())
         source, target = source / parts[depth], target / parts[depth]
     if mutant:
@@ -170,6 +170,8 @@ def run_tests(
     if process.returncode == 0:
         return "survived", "", seconds
     named = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+    if mutant is None:
+        print(output[-2000:], flush=True)
     return "caught", named[0] if named else f"status {process.returncode}", seconds
 
 
@@ -199,7 +201,7 @@ def baseline(chosen: Sequence[Mutant], given: argparse.Namespace) -> dict[str, f
                 seconds[name] = took
                 return
             if outcome == "timeout" or "::" not in test:
-                raise RuntimeError(f"{name} without any change: {outcome} {test}")
+                raise RuntimeError(f"{name} cannot be run, though nothing is changed: {outcome} {test}")
             print(f"left out, as it fails without any change: {test}", flush=True)
             given.failing.append(test)
 

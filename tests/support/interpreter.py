@@ -11,6 +11,8 @@ Two things cost more than the kernels themselves:
 import inspect
 import sys
 
+from support.tracing import untraced
+
 __all__ = ["quicken"]
 
 
@@ -40,21 +42,10 @@ def quicken() -> None:
         patched.clear()
         given = dict(zip(self.arg_names, args)) | kwargs
         variant = (self.fn.__qualname__, *(str(given.get(name)) for name in self.constexprs))
-        trace = sys.gettrace()  # None without coverage, and in the threads of the backward pass
-        if trace and variant in measured:
-            sys.settrace(None)
-        elif trace:
+        if variant in measured:
+            return untraced(launch)(self, *args, **kwargs)
+        if sys.gettrace():  # not in the threads of the backward pass
             measured.add(variant)
-        try:
-            return launch(self, *args, **kwargs)
-        finally:
-            if trace and not sys.gettrace():
-                _resume(trace)
+        return launch(self, *args, **kwargs)
 
     interpreter._patch_lang, interpreter.GridExecutor.__call__ = patch_new, quick_launch
-
-
-def _resume(trace) -> None:
-    """Trace again. Coverage's tracer notices at the next call of a function: there must be one before the return."""
-    sys.settrace(trace)
-    (lambda: None)()
