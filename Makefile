@@ -4,11 +4,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs
 
-.PHONY: help install test lint docs demo toy resolve clean
+.PHONY: help install test test-all lint docs demo toy resolve clean
 
 help:
 	@echo "make install   create $(VENV) and install the package with its music and test extras"
-	@echo "make test      lint, type-check and test"
+	@echo "make test      lint, type-check and test; all that CI runs"
+	@echo "make test-all  the same with the slow tests"
 	@echo "make docs      build the documentation into site/, offline once its tools are installed"
 	@echo "make demo      train on Bach's melodies, continue held-out ones, measure; a few minutes"
 	@echo "make toy       learn a known toy distribution and draw it beside the truth (toy.png)"
@@ -29,8 +30,14 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+# Each process begins with half of the files, in order, so that what the tests of a file share is made once.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-fail-under=95
+
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-fail-under=95
+	$(PYTEST)
+
+test-all: lint
+	$(PYTEST) -m 'slow or not slow'
 
 # The tools of the site come on top, into the same environment.
 $(DOCS_READY): $(READY)

@@ -1,4 +1,5 @@
 import os
+import sys
 
 import pytest
 import torch
@@ -6,9 +7,32 @@ import torch
 if not torch.cuda.is_available():  # Triton's kernels run in its interpreter; it looks once, when it is imported
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+from support.interpreter import quicken
 from support.problems import FUSED, IMPLEMENTATIONS, NOISES
+from support.tracing import spare_libraries
 
+if sys.gettrace():
+    spare_libraries()
+if os.environ.get("TRITON_INTERPRET") == "1":
+    quicken()
 torch.set_num_threads(1)  # the tensors are tiny: more threads only wait for each other
+
+
+def pytest_collection_modifyitems(items):
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bach_cache(tmp_path_factory):
+    """Where the melodies of Bach are kept once they are read: one folder for all processes, and never the user's."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "cache"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("USD3_CACHE", str(folder))
+        yield folder
 
 
 @pytest.fixture(params=NOISES)

@@ -211,9 +211,9 @@ def test_the_demo_does_the_whole_job(tmp_path, monkeypatch, capsys):
         assert name in printed or name.endswith(".json")
 
 
-@pytest.mark.filterwarnings("ignore:images.classifier")  # a tenth of the training is too little for it
+@pytest.mark.filterwarnings("ignore:images.classifier")  # so little training is not enough for it
 def test_the_example_of_images_goes_the_whole_way(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["images.py", "--runs", str(tmp_path), "--scale", "0.1"])
+    monkeypatch.setattr(sys, "argv", ["images.py", "--runs", str(tmp_path), "--scale", "0.02"])
     with pytest.raises(SystemExit) as stopped:
         runpy.run_path(str(ROOT / "examples" / "images.py"), run_name="__main__")
     assert stopped.value.code == 0

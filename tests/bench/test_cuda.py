@@ -5,7 +5,7 @@ from support.runs import tiny_recipe
 from usd3.bench import Bench, Budget, Call, Problem, Size, measure, measure_all
 from usd3.bench.cost import COLUMNS, CostSettings, measure_cost
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+pytestmark = pytest.mark.gpu
 QUICK = Budget(repeats=5, seconds=0.5)
 
 

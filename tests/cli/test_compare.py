@@ -29,8 +29,6 @@ from usd3.training.run import fit
 MEASURED = ["--evaluation.steps", "3", "--evaluation.runs", "2", "--evaluation.bound_samples", "2"]
 METHOD_WORDS = "usd3+discrete late:usd3+continuous"
 
-pytestmark = pytest.mark.xdist_group("compare")  # one process makes the comparison that they look at
-
 
 class Stopped(Exception):
     pass

@@ -23,8 +23,6 @@ from usd3.metrics.summary import Summary
 SIZES = ["--shape", "2,3", "--num_classes", "5", "--steps", "4", "--draw", "4", "--draw_steps", "12"]
 SHORT = ["--timed_draw_steps", "2", "--corrector_steps", "1", "--objects", "100", "--device", "cpu"]
 
-pytestmark = pytest.mark.xdist_group("cost")  # one process measures what they look at
-
 
 def command(folder, *further, methods="usd3+discrete masked:mdlm"):
     return ["cost", str(folder / "base.yaml"), "--methods", methods, *SIZES, *SHORT, *further]

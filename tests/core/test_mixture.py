@@ -16,10 +16,11 @@ N = 3000
 FALSE_ALARM = 1e-7  # of each of the few hundred cells below
 
 
-def mixtures(noise, rows):
+def mixtures(noise, rows, copies=1):
     d = usd3.Diffusion(noise, usd3.Cosine())
     x_0, x_t = all_pairs(noise, rows)
     logits = torch.randn(*x_t.shape, K, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    x_0, x_t, logits = x_0.repeat(copies, 1), x_t.repeat(copies, 1), logits.repeat(copies, 1, 1)
     return x_t, [d.posterior(x_0, x_t, 0.7, 0.3), d.backward(logits, x_t, 0.7, 0.3), d.backward(logits, x_t, 0.7, 0)]
 
 
@@ -32,10 +33,9 @@ def test_log_prob_is_the_log_of_probs(noise):
 
 
 def test_draws_follow_probs(noise, generator):
-    _, mixes = mixtures(*noise)
-    for mix in mixes:
-        probs = mix.probs()
-        drawn = torch.stack([mix.sample(generator) for _ in range(N)])  # (N, pairs, D)
+    for one, many in zip(mixtures(*noise)[1], mixtures(*noise, copies=N)[1]):
+        probs = one.probs()
+        drawn = many.sample(generator).unflatten(0, (N, -1))  # (N, pairs, D)
         seen = torch.stack([(drawn == z).sum(0) for z in range(K)], -1)
         for pair, element in np.ndindex(*probs.shape[:2]):
             expected = N * np.where(probs[pair, element] > 1e-12, probs[pair, element], 0)

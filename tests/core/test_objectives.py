@@ -171,8 +171,9 @@ def test_the_minimum_of_the_second_order_kl_is_not_the_right_model():
     assert values[0.9][2] > values[0.99][2]
 
 
-@pytest.mark.parametrize("noise", [usd3.Uniform(K), usd3.Absorbing(K)], ids=["uniform", "absorbing"])
-@pytest.mark.parametrize("num_steps", [None, 10])
+@pytest.mark.parametrize(
+    ("noise", "num_steps"), [(usd3.Uniform(K), 10), (usd3.Absorbing(K), None)], ids=["uniform-10", "absorbing-None"]
+)
 def test_the_whole_loss_compiles_as_one_graph(noise, num_steps):
     d = usd3.Diffusion(noise, usd3.Cosine(), num_steps, validate=False)
     net = Transformer(K, dim=8, depth=1, heads=2, mlp=8)

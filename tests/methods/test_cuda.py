@@ -12,7 +12,7 @@ from usd3.nets.options import ModelConfig
 from usd3.recipes import find_recipe
 from usd3.training.step import WholeStep
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.gpu
 
 VARIANTS = {  # beside every method as its recipe has it
     "d3pm-joint": ("d3pm", {"posterior": "joint"}, {"hollow": False}),

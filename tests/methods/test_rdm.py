@@ -415,7 +415,7 @@ def test_it_needs_discrete_time_and_takes_no_corrector():
         RDM(diffusion(usd3.Uniform(K))).sample(lambda x, t: torch.full((*x.shape, K), torch.nan), (1, D), 2)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", RDM.samplers)
 @pytest.mark.parametrize("kind", ["random", "absorbing"])
 def test_replayed_steps_draw_what_plain_steps_draw(name, kind):

@@ -512,7 +512,7 @@ def test_it_needs_continuous_time_and_takes_no_corrector():
     assert isinstance(MethodConfig("tauldr", {"time_mode": "zero"}).build(diffusion(usd3.Uniform(K))), TauLDR)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("sampler", TauLDR.samplers)
 def test_replayed_steps_draw_what_plain_steps_draw(sampler):
     method, model = TauLDR(diffusion(usd3.Uniform(K))), Table().cuda()

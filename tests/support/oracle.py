@@ -89,10 +89,7 @@ class Joint:
     def denoiser(self, alpha):
         """Exact p(x_0^d | x_t) for every object x_t: array (K^D, D, K); uniform where x_t is impossible."""
         joint = self.w.reshape(-1)[:, None] * self.forward_matrix(alpha)  # [x_0, x_t]
-        f = np.zeros((len(self.states), self.D, self.K))
-        for i, clean in enumerate(self.states):
-            for d, category in enumerate(clean):
-                f[:, d, category] += joint[i]
+        f = np.einsum("xt,xdk->tdk", joint, np.eye(self.K)[self.states])
         total = f.sum(-1, keepdims=True)
         return np.where(total > 0, f / np.where(total > 0, total, 1), 1 / self.K)
 

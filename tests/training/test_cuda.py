@@ -17,7 +17,7 @@ from support.runs import tiny_recipe, weights_of
 from usd3.pipeline.pipeline import Pipeline, PipelineConfig, in_batches
 from usd3.training.checkpoints import find_checkpoints
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.gpu
 
 
 def both(noise_name, num_steps):

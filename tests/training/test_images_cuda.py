@@ -11,7 +11,7 @@ from usd3.kinds.image.images import Images
 from usd3.training.classifier import ClassifierConfig, train_classifier
 from usd3.training.vqgan import VQGANConfig, train_vqgan
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from usd3.training.ema import Ema
 from usd3.training.run import fit
 from usd3.training.step import WholeStep
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
 
 

@@ -13,7 +13,7 @@ from usd3.core.options import DiffusionConfig
 from usd3.nets.options import ModelConfig
 from usd3.pipeline.pipeline import Pipeline, PipelineConfig
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.gpu
 
 MODEL = ModelConfig(dim=32, depth=2, heads=2, mlp=64, time_dim=8)
 
