@@ -8,7 +8,7 @@ import torch
 
 import usd3
 from support.problems import NOISES, D, K
-from usd3._internal.graphs import GraphedFunction, as_captured
+from usd3._internal.graphs import SETTLED, GraphedFunction, as_captured
 from usd3.core.options import DiffusionConfig
 from usd3.nets.options import ModelConfig
 from usd3.pipeline.pipeline import Pipeline, PipelineConfig
@@ -48,7 +48,12 @@ def replayed(monkeypatch):
     class Recorded(GraphedFunction):
         def __init__(self, fn):
             super().__init__(fn)
+            self.calls = 0
             made.append(self)
+
+        def __call__(self, *inputs):
+            self.calls += 1
+            return super().__call__(*inputs)
 
     monkeypatch.setattr("usd3.core.samplers.run.GraphedFunction", Recorded)
     yield made
@@ -97,7 +102,9 @@ def test_correctors_masks_and_callbacks(step_size, num_steps, replayed):
         seen.append(torch.stack([step.x_s for step in steps]))
     assert torch.equal(*found)
     assert torch.equal(*seen)
-    assert [fn.captured for fn in replayed] == [True, True]
+    often = [fn for fn in replayed if fn.calls >= SETTLED]  # a cap that only the last step needs is used twice
+    assert len(often) == 2
+    assert all(fn.captured for fn in often)
     assert torch.equal(found[0].cpu()[given], tokens[given])
 
 
