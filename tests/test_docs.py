@@ -24,6 +24,7 @@ from usd3.core import belief, coefficients, diffusion, mixture, noise, objective
 from usd3.kinds.image.classifier import Classifier
 from usd3.kinds.image.folders import save_network
 from usd3.kinds.image.vqgan import VQGAN
+from usd3.kinds.options import DataConfig
 from usd3.methods import METHODS
 from usd3.training.images import write_results
 from usd3.training.run import pipeline_for
@@ -94,23 +95,26 @@ def test_the_code_about_images_runs(folder):
     save_network("runs/judge", Classifier(2, 4, 1), size=[32, 32])
     for name in ("runs/vqgan", "runs/judge"):
         write_results(name, {})
-    np.savez("tokens.npz", train=np.arange(10 * 64).reshape(10, 8, 8) % 512)
-    recipe = tiny_recipe(folder)
-    recipe.data.path, recipe.data.num_classes, recipe.diffusion.num_steps = "tokens.npz", 512, None
+    assert cli.main(["encode", "runs/vqgan", "--images", "cifar-10-batches-py.npz", "--out", "tokens.npz"]) == 0
+    recipe = replace(tiny_recipe(folder), data=DataConfig("image_tokens", "tokens.npz"))
+    recipe.diffusion.num_steps = None
     pipeline_for(recipe, recipe.data.load()).save_pretrained("runs/image")
     ((_, code),) = blocks("docs/kinds/image.md", "python")
     code = code.replace('"cifar-10-batches-py"', '"cifar-10-batches-py.npz"').replace("sample(100", "sample(8")
     exec(compile(code, "docs/kinds/image.md", "exec"), {})
+    assert (folder / "drawn.png").stat().st_size > 1000
 
 
-@pytest.mark.parametrize("page", ["docs/adding-a-network.md", "docs/adding-a-sampler.md"])
+@pytest.mark.parametrize("page", ["docs/adding-a-kind.md", "docs/adding-a-network.md", "docs/adding-a-sampler.md"])
 def test_the_commands_for_a_class_of_ones_own_work(page, folder, capsys):
     """Trained for two steps, drawn from and measured, as the page says."""
     for name, code in blocks(page, "python"):
         if name:
             (folder / name).write_text(code)
+        elif "kind" in page:  # makes the data
+            exec(compile(code, page, "exec"), {})
     tiny_recipe(folder)
-    net = "--model.dim 16 --model.depth 1 --model.heads 2 --model.time_dim 8" if "sampler" in page else ""
+    net = "" if "network" in page else "--model.dim 16 --model.depth 1 --model.heads 2 --model.time_dim 8"
     short = "--training.steps 2 --training.validate_every 2 --training.batch_size 4 --training.accelerator cpu"
     extra = {
         "train": f"{net} {short} --training.prefix 2 --progress false",

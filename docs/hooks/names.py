@@ -11,7 +11,11 @@ PLACE = "<!-- the public names -->"
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """The page with the table in its place."""
-    return markdown.replace(PLACE, "\n".join(["| name | |", "|---|---|", *_rows()])) if PLACE in markdown else markdown
+    return (
+        markdown.replace(PLACE, "\n".join(["| name | what it is |", "|---|---|", *_rows()]))
+        if PLACE in markdown
+        else markdown
+    )
 
 
 def _rows() -> list[str]:

@@ -8,6 +8,7 @@ import torch
 
 import usd3
 from support import oracle
+from support.places import ROOT
 from support.problems import data_categories
 from support.statistics import chi_square_p_value
 from support.toys import exact_model, known_joint
@@ -52,14 +53,14 @@ def corrector_matrix(d, joint, model, s, size):
     return oracle.product_step(moves.probs().numpy())
 
 
-def final_distribution(d, joint, model, times, corrections=0, size=0.0, last=None):
+def final_distribution(d, joint, model, times, corrections=0, size=0.0, last=None, matrix=corrector_matrix):
     p = np.ones(1)
     for m in joint.ms:
         p = np.kron(p, m)
     for i, (t, s) in enumerate(itertools.pairwise(times)):
         p = p @ step_matrix(d, joint, model, t, s)
         if s > 0 and (last is None or i >= len(times) - 2 - last):
-            p = p @ np.linalg.matrix_power(corrector_matrix(d, joint, model, s, size), corrections)
+            p = p @ np.linalg.matrix_power(matrix(d, joint, model, s, size), corrections)
     return p
 
 
@@ -440,3 +441,28 @@ def test_every_data_category_can_be_reached():
         d = usd3.Diffusion(noise, usd3.Cosine())
         x = d.sample(lambda x, t: torch.zeros(*x.shape, 6), (200, 10), 4, generator=torch.Generator().manual_seed(0))
         assert set(x.unique().tolist()) == set(data_categories(noise))
+
+
+def test_the_table_of_step_sizes_in_the_documentation():
+    """docs/sampling.md: the total variation after 5 moves of each size after every step, by enumeration."""
+    d, joint, model = make("uniform")
+    x, eye = states(joint), np.eye(K)[joint.states]
+
+    def moves(d, joint, model, s, size):
+        """As `corrector_matrix`, an object's moves shortened so that no element leaves with more than 0.8."""
+        time = torch.full((len(x),), s, dtype=torch.float64)
+        belief, rate = d.belief(model(x, time), x, time, Checks(True)), d.rate_weights(time, x)
+        jumps = jump_mixture(belief, Jumps(rate.to_data, rate.to_noise, forward=rate.to_noise))
+        probs = jumps.scaled(torch.tensor(size)).probs().numpy()
+        leaving = 1 - (probs * eye).sum(-1)
+        shorter = np.minimum(1, 0.8 / leaving.max(1).clip(1e-12))
+        return oracle.product_step(eye + (probs - eye) * shorter[:, None, None])
+
+    table = (ROOT / "docs" / "sampling.md").read_text().partition("| steps | none |")[2]
+    sizes, rows = [0.001, 0.01, 0.05, 0.2], table.splitlines()[2:4]
+    for row in rows:
+        steps, *shown = row.strip("| ").split(" | ")
+        plain = final_distribution(d, joint, model, grid(int(steps)))
+        corrected = [final_distribution(d, joint, model, grid(int(steps)), 5, size, matrix=moves) for size in sizes]
+        computed = [oracle.total_variation(p, joint.w.reshape(-1)) for p in (plain, *corrected)]
+        assert [f"{tv:.3f}" for tv in computed] == shown
