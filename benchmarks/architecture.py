@@ -23,7 +23,8 @@ LAYERS = (  # of the plan, from the bottom; a tree without these packages is dra
     ("_internal",),
     ("kernels",),
     ("core",),
-    ("nets", "methods", "metrics", "pictures", "recipes"),
+    ("nets", "metrics", "pictures", "recipes"),
+    ("methods",),
     ("kinds",),
     ("pipeline",),
     ("training",),
@@ -120,16 +121,22 @@ def draw(package: Path, out: Path) -> None:
     cyclic = cycles_of(edges)
     line = f"{len(units)} units at the top, {len(edges)} imports between them, {len(cyclic)} pairs in a cycle"
     axes.set_title(line, fontsize=11)
-    axes.margins(0.08)
+    xs, ys = zip(*place.values())
+    axes.set_xlim(min(xs) - 0.6, max(xs) + 0.6) if layered else axes.set_xlim(-1.15, 1.15)
+    axes.set_ylim(min(ys) - 0.6, max(ys) + 0.6) if layered else axes.set_ylim(-1.1, 1.1)
     axes.axis("off")
-    figure.savefig(out, dpi=110, bbox_inches="tight")
+    figure.tight_layout()
+    figure.savefig(out, dpi=80)
     print(line)
+
+
+_ASIDE = 0.9  # layers stand in turn to the left and to the right, so that their arrows do not cover each other
 
 
 def _in_layers(units: list[str]) -> dict[str, tuple[float, float]]:
     layers = [[name for name in layer if name in units] for layer in LAYERS]
     return {
-        name: (i - (len(layer) - 1) / 2, float(height))
+        name: (1.4 * (i - (len(layer) - 1) / 2) + (_ASIDE if height % 2 else -_ASIDE), float(height))
         for height, layer in enumerate(filter(None, layers))
         for i, name in enumerate(layer)
     }
