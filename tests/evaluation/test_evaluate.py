@@ -12,7 +12,8 @@ from usd3.kinds.dataset import Dataset, Sequences
 from usd3.kinds.melody.kind import Melody
 from usd3.kinds.options import DataConfig
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 
 K, L, P = 5, 12, 4
 

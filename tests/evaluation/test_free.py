@@ -17,7 +17,8 @@ from usd3.kinds.image.source import ImageSource
 from usd3.kinds.image.tokens import write_image_tokens
 from usd3.kinds.options import DataConfig
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 
 K, SIDE = 5, 2
 SMALL = ["--steps", "2", "--runs", "2", "--bound_samples", "2", "--images.num", "4", "--device", "cpu"]

@@ -19,7 +19,8 @@ from usd3.kinds.image.source import ImageSource
 from usd3.kinds.melody.kind import Melody
 from usd3.kinds.options import DataConfig
 from usd3.kinds.registry import KINDS, kind_from, upgraded
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 from usd3.training.run import fit, pipeline_for
 
 PAGE = (ROOT / "docs" / "adding-a-kind.md").read_text()

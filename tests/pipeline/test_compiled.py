@@ -22,7 +22,8 @@ from usd3.core.options import DiffusionConfig
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.methods.options import MethodConfig
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 from usd3.training.run import fit
 
 K, L = 5, 6

@@ -27,7 +27,8 @@ from usd3.kinds.options import DataConfig
 from usd3.metrics import melody_structure
 from usd3.nets.options import ModelConfig
 from usd3.pipeline import packaged as models
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 from usd3.training.run import fit
 
 HEAVY = ("lightning", "torchmetrics", "matplotlib", "torch._dynamo", "music21")

@@ -14,7 +14,9 @@ import usd3
 from usd3.core.options import DiffusionConfig
 from usd3.kinds.options import DataConfig
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig, in_batches
+from usd3.pipeline.batches import in_batches
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 
 MODEL = ModelConfig(dim=16, depth=1, heads=2, mlp=16, time_dim=8)
 

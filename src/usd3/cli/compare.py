@@ -31,7 +31,7 @@ from usd3.kinds.dataset import Dataset
 from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.options import DataConfig
 from usd3.kinds.registry import require_own_settings
-from usd3.pipeline.pipeline import PipelineConfig
+from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.trust import foreign_classes, require_trusted
 from usd3.training.logs import logs_as_csv
 from usd3.training.options import Recipe, TrainingConfig

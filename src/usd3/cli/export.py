@@ -17,7 +17,8 @@ from usd3._internal.yaml_json import read_json, read_yaml
 from usd3.evaluation.cards import Card, measured_table, needed_options
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.options import DataConfig, naming_data_path
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig, save_pretrained
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline, save_pretrained
 
 __all__ = ["ExportOptions", "export", "rounded", "without_places"]
 

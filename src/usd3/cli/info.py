@@ -17,8 +17,8 @@ from usd3.kernels import chosen
 from usd3.kinds.registry import KINDS
 from usd3.methods import METHODS, Method
 from usd3.nets.options import NETS
+from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.packaged import find_model, list_models, model_summary
-from usd3.pipeline.pipeline import PipelineConfig
 from usd3.recipes import find_recipe, list_recipes
 from usd3.training.checkpoints import find_checkpoints
 

@@ -15,7 +15,7 @@ from usd3.core.options import DiffusionConfig
 from usd3.evaluation.comparison import heading, read_references, read_row
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.evaluation.tables import markdown_table
-from usd3.pipeline.pipeline import PipelineConfig
+from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.trust import foreign_classes
 
 __all__ = ["Card", "measured_table", "needed_options"]
