@@ -18,8 +18,8 @@ import yaml
 
 from support.runs import tiny_recipe
 from usd3._internal.locks import locked
-from usd3.cli import compare, jobs
-from usd3.cli.entries import Entry
+from usd3.cli import compare, compare_entries, compare_jobs, compare_results, jobs
+from usd3.cli.entries import Entry, method_words
 from usd3.cli.main import main
 from usd3.methods import METHODS
 from usd3.recipes import find_recipe, list_recipes
@@ -107,7 +107,7 @@ def test_an_interrupted_run_was_resumed(done):
 def test_a_repeated_command_does_nothing_anew(done, monkeypatch, capsys):
     folder, found = done
     monkeypatch.setattr(subprocess, "Popen", None)
-    monkeypatch.setattr(compare, "evaluate_baselines", None)
+    monkeypatch.setattr(compare_results, "evaluate_references", None)
     weights = folder / "out" / "late" / "model.safetensors"
     kept = weights.rename(folder / "kept")
     assert main(command(folder, "--out", str(folder / "out"))) == 0  # results count without their weights
@@ -132,9 +132,9 @@ def test_what_is_out_of_date_is_measured_again(done, monkeypatch, options, chang
         asked[title] = [job.label for job in todo]
         return dict.fromkeys(asked[title], "not run")
 
-    monkeypatch.setattr(compare, "run_jobs", failing)
-    monkeypatch.setattr(compare, "_references", lambda *_: {})
-    monkeypatch.setattr(compare, "_write", lambda *_: None)
+    monkeypatch.setattr(compare_jobs, "run_jobs", failing)
+    monkeypatch.setattr(compare, "kept_references", lambda *_: {})
+    monkeypatch.setattr(compare, "write_results", lambda *_: None)
     if changed:
         weights = folder / "out" / changed / "model.safetensors"
         before = weights.stat()
@@ -156,12 +156,12 @@ def test_what_was_measured_before_an_interruption_is_kept(done, tmp_path, monkey
             raise KeyboardInterrupt
         return {}
 
-    monkeypatch.setattr(compare, "run_jobs", interrupted)
+    monkeypatch.setattr(compare_jobs, "run_jobs", interrupted)
     options = ["--out", str(tmp_path / "out"), "--evaluation.baselines", "false"]
     assert main(command(done[0], *options, methods=words)) == 130
     assert main(command(done[0], *options, methods=words)) == 130
     assert asked == [[], ["first", "second"], [], ["second"]]
-    monkeypatch.setattr(compare, "run_jobs", lambda title, todo, at_once: {job.label: "not run" for job in todo})
+    monkeypatch.setattr(compare_jobs, "run_jobs", lambda title, todo, at_once: {job.label: "not run" for job in todo})
     capsys.readouterr()
     assert main(command(done[0], *options, methods=words)) == 0
     assert "second" in capsys.readouterr().out
@@ -236,22 +236,22 @@ def test_a_run_that_was_begun_keeps_its_budget(done, capsys):
 
 
 def test_without_methods_all_that_have_a_recipe_are_taken():
-    assert compare._methods(None) == [name for name in METHODS if name in list_recipes()]
-    assert "usd3" in compare._methods(None)
+    assert method_words(None) == [name for name in METHODS if name in list_recipes()]
+    assert "usd3" in method_words(None)
 
 
 def test_without_a_number_of_sampling_steps_all_take_what_each_can(tmp_path):
     few, many = tiny_recipe(tmp_path), Recipe()
     entries = [Entry("few", "few", few), Entry("many", "many", many)]
-    assert compare._shared_steps(entries[1:], None) == 100
-    assert compare._shared_steps(entries, None) == few.diffusion.num_steps == 20
-    assert compare._shared_steps(entries, 5) == 5
+    assert compare_entries.shared_steps(entries[1:], None) == 100
+    assert compare_entries.shared_steps(entries, None) == few.diffusion.num_steps == 20
+    assert compare_entries.shared_steps(entries, 5) == 5
 
 
 def test_a_folder_with_the_name_of_a_recipe_is_no_trained_model(done, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "usd3").mkdir()
-    entry = compare._entry("usd3", ["base"], lambda names: compare.CompareOptions(seed=len(names)))
+    entry = compare_entries._entry("usd3", ["base"], lambda names: compare.CompareOptions(seed=len(names)))
     assert (entry.trained, entry.recipe.seed) == (None, 2)
 
 
@@ -298,7 +298,7 @@ def test_several_trainings_of_each_method(tmp_path, monkeypatch, capsys):
         trained.extend(job.label for job in todo if title == "training")
         return {job.label: "failed" for job in todo if main(job.arguments) != 0}
 
-    monkeypatch.setattr(compare, "run_jobs", here)
+    monkeypatch.setattr(compare_jobs, "run_jobs", here)
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(asdict(tiny_recipe(tmp_path, steps=4))))
     out = tmp_path / "out"
     for repeats, expected in ((1, ["usd3", "ce"]), (2, ["usd3-2", "ce-2"]), (3, ["usd3-3", "ce-3"])):
@@ -332,8 +332,8 @@ def test_finished_is_by_steps_or_by_minutes(tmp_path):
     for steps, minutes, expected in ((10, 1.0, True), (9, 3.0, True), (9, 2.9, False), (9, None, False)):
         config = {"num_classes": 5, "shape": [8], "steps": steps, "minutes": minutes}
         (tmp_path / "config.json").write_text(json.dumps(config))
-        assert compare._is_finished(tmp_path, recipe.training) == expected
-    assert not compare._is_finished(tmp_path / "nothing", recipe.training)
+        assert compare_jobs.is_finished(tmp_path, recipe.training) == expected
+    assert not compare_jobs.is_finished(tmp_path / "nothing", recipe.training)
 
 
 def test_the_references_are_kept_for_the_same_data_and_settings(done, monkeypatch):

@@ -18,7 +18,8 @@ import usd3
 from support.places import ROOT
 from support.runs import tiny_recipe
 from usd3.cli import sample
-from usd3.cli.main import COMMANDS, main
+from usd3.cli.commands import COMMANDS
+from usd3.cli.main import main
 from usd3.cli.output import show_plainly
 from usd3.kinds import base
 from usd3.kinds.array import load_arrays

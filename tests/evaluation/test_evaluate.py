@@ -6,7 +6,8 @@ import re
 import pytest
 import torch
 
-from usd3.evaluation.evaluate import Continuations, HeldOut, continue_held_out, evaluate
+from usd3.evaluation.evaluate import Continuations, continue_held_out, evaluate
+from usd3.evaluation.held_out import HeldOut
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.kinds.dataset import Dataset, Sequences
 from usd3.kinds.melody.kind import Melody

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from usd3.cli import compare
+from usd3.cli import compare_jobs
 from usd3.cli.main import main
 from usd3.kinds.image import folders, judge, opening
 from usd3.kinds.image.folders import fingerprint
@@ -246,7 +246,7 @@ def test_a_comparison_has_the_scale_once_and_a_picture_of_the_samples(world, mon
         drawn.update(rows)
         path.touch()
 
-    monkeypatch.setattr(compare, "run_jobs", here)
+    monkeypatch.setattr(compare_jobs, "run_jobs", here)
     monkeypatch.setattr("usd3.pictures.image_rows", picture)
     measured = ["--evaluation." + option[2:] if option.startswith("--") else option for option in SMALL[:-2]]
     command = ["compare", "--methods", "one two", *measured, "--out", "out", "--device", "cpu"]

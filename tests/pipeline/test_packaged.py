@@ -16,9 +16,10 @@ from torch import nn
 
 import usd3
 from support.runs import tiny_recipe, weights_of
-from usd3.cli import compare
+from usd3.cli import compare, compare_entries
+from usd3.cli.commands import COMMANDS
 from usd3.cli.export import rounded, without_places
-from usd3.cli.main import COMMANDS, main
+from usd3.cli.main import main
 from usd3.evaluation.cards import Card
 from usd3.kinds.image.kind import ImageTokens
 from usd3.kinds.image.source import ImageSource
@@ -245,13 +246,13 @@ def test_a_recipe_wins_where_a_recipe_is_meant(packaged, run, capsys):
     assert yaml.safe_load(text)["data"]["source"] == "bach"
     assert "# A model of 8 categories of 5 kinds" in text
     read = lambda names: compare.CompareOptions(seed=len(names))
-    assert compare._entry("bach", ["base"], read).trained is None
+    assert compare_entries._entry("bach", ["base"], read).trained is None
     (packaged / "bach").rename(packaged / "counting")
-    exported = compare._entry("counting", ["base"], read)
+    exported = compare_entries._entry("counting", ["base"], read)
     assert (exported.label, exported.trained) == ("counting", packaged / "counting")
-    entries = compare._knowing_data([exported, compare._entry(f"own:{run}", [], read)], None)
+    entries = compare_entries.with_data_path([exported, compare_entries._entry(f"own:{run}", [], read)], None)
     data = str(run.parent / "data.npz")
-    assert [compare._data(entry).path for entry in entries] == [data, data]
+    assert [compare_entries.data_of(entry).path for entry in entries] == [data, data]
 
 
 def test_bach_without_music21_and_without_anything_heavy(tmp_path):
@@ -289,7 +290,7 @@ def test_melodies_that_could_not_be_written_are_not_drawn(out, tmp_path, monkeyp
 
 def test_the_overview_says_what_the_options_say():
     for command in COMMANDS.values():
-        assert command.about == command.options.__doc__.strip().partition("\n")[0]
+        assert command.summary == command.options.__doc__.strip().partition("\n")[0]
 
 
 @pytest.mark.parametrize("name", list(usd3.list_models()))

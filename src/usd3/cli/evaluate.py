@@ -16,9 +16,10 @@ from usd3._internal.processes import is_main
 from usd3._internal.progress import counted
 from usd3._version import __version__
 from usd3.cli.sample import CorrectorOptions
-from usd3.evaluation.evaluate import Continuations, Draws, Task
+from usd3.evaluation.evaluate import Continuations
 from usd3.evaluation.free import FreeSets, require_free_settings
 from usd3.evaluation.settings import EvaluationSettings
+from usd3.evaluation.tasks import Draws, Task
 from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.options import DataConfig, naming_data_path
 from usd3.kinds.registry import require_own_settings
