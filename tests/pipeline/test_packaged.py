@@ -33,6 +33,14 @@ from usd3.pipeline.pipeline import Pipeline
 from usd3.training.run import fit
 
 HEAVY = ("lightning", "torchmetrics", "matplotlib", "torch._dynamo", "music21")
+UNUSED = (
+    "usd3.evaluation",
+    "usd3.training",
+    "usd3.pictures",
+    "usd3.kinds.image.kind",
+    "usd3.kinds.array",
+    "usd3.methods.d3pm",
+)
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +273,7 @@ sys.modules["music21"] = None
 from usd3.cli.main import main
 assert main(["--help"]) == 0
 assert main(["sample", "bach", "--steps", "2", "--out", "tune.mid"]) == 0
-print("brought:", [name for name in {HEAVY} if sys.modules.get(name)])
+print("brought:", [name for name in {HEAVY + UNUSED} if sys.modules.get(name)])
 sys.exit(main(["sample", "bach", "--prompt", "test"]))
 """
     found = subprocess.run(

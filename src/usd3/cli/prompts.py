@@ -10,10 +10,10 @@ from torch import Tensor
 
 from usd3._internal.checks import require
 from usd3.core.given import named_elements, prefix_given
-from usd3.kinds.base import Renderer
 from usd3.kinds.dataset import Sequences
 from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.options import naming_data_path
+from usd3.kinds.rendering import Renderer
 from usd3.pipeline.pipeline import Pipeline
 
 __all__ = ["Prompt", "PromptOptions", "read_prompt"]

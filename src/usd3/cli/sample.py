@@ -15,8 +15,9 @@ from usd3._internal.processes import is_main
 from usd3._internal.progress import counted
 from usd3.cli.prompts import Prompt, PromptOptions, read_prompt
 from usd3.core.samplers import Corrector, Step
-from usd3.kinds.base import Drawn, Kind, Renderer, Request
+from usd3.kinds.base import Kind
 from usd3.kinds.registry import RenderOptions, require_own_options
+from usd3.kinds.rendering import Drawn, Renderer, Request
 from usd3.pipeline.packaged import results_folder
 from usd3.pipeline.pipeline import Pipeline
 

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from usd3._internal.checks import require, require_type
 from usd3._internal.fields import from_mapping
-from usd3.kinds.base import Kind, Renderer, Request
+from usd3.kinds.base import Kind
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.image.source import ImageSource
 from usd3.kinds.options import DataConfig
+from usd3.kinds.rendering import Renderer, Request
 from usd3.metrics.summary import Metric
 
 if TYPE_CHECKING:

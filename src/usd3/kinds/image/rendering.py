@@ -11,7 +11,6 @@ from usd3._internal.checks import as_count, require
 from usd3._internal.device import device_named
 from usd3._internal.pixels import as_floats
 from usd3._internal.progress import counted, progress
-from usd3.kinds.base import Drawn, Renderer, Request
 from usd3.kinds.dataset import Sequences
 from usd3.kinds.image.files import read_image, write_image
 from usd3.kinds.image.images import Images
@@ -27,6 +26,7 @@ from usd3.kinds.image.opening import (
 )
 from usd3.kinds.image.options import ImageOptions
 from usd3.kinds.options import naming_data_path
+from usd3.kinds.rendering import Drawn, Renderer, Request
 from usd3.metrics.feature_sets import nearest
 from usd3.pictures import animate_images, image_grid, inpainting_grid, neighbour_grid, with_hole
 
