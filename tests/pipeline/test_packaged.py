@@ -17,7 +17,6 @@ from torch import nn
 import usd3
 from support.runs import tiny_recipe, weights_of
 from usd3.cli import compare, compare_entries
-from usd3.cli.commands import COMMANDS
 from usd3.cli.export import rounded, without_places
 from usd3.cli.main import main
 from usd3.evaluation.cards import Card
@@ -294,11 +293,6 @@ def test_melodies_that_could_not_be_written_are_not_drawn(out, tmp_path, monkeyp
     assert main(["sample", "bach", "--device", "cpu", *out]) == 1
     assert "needs symusic: pip install" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_the_overview_says_what_the_options_say():
-    for command in COMMANDS.values():
-        assert command.summary == command.options.__doc__.strip().partition("\n")[0]
 
 
 @pytest.mark.parametrize("name", list(usd3.list_models()))
