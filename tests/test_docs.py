@@ -20,6 +20,7 @@ import usd3
 from support.places import ROOT
 from support.runs import tiny_recipe
 from usd3.cli import main as cli
+from usd3.cli.commands import Command
 from usd3.core import belief, coefficients, diffusion, mixture, noise, objectives, samplers, schedules, terms, two_pass
 from usd3.kinds.image.classifier import Classifier
 from usd3.kinds.image.folders import save_network
@@ -150,8 +151,7 @@ def test_the_commands_of_the_documentation_are_understood(command, tmp_path, mon
     (tmp_path / "runs" / "bach").mkdir(parents=True)
     (tmp_path / "runs" / "bach" / "recipe.yaml").write_text("seed: 1\n")
     done = []
-    for name, chosen in list(cli.COMMANDS.items()):
-        monkeypatch.setitem(cli.COMMANDS, name, replace(chosen, run=lambda *made: done.append(made)))
+    monkeypatch.setattr(Command, "run", lambda command, *arguments: done.append(arguments))
     assert cli.main(shlex.split(command)) == 0
     assert done or "--print_config" in command or "--help" in command
 

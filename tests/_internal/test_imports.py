@@ -7,6 +7,7 @@ from collections import OrderedDict
 import pytest
 
 import usd3
+import usd3.methods
 import usd3.metrics
 import usd3.nets
 import usd3.pictures
@@ -19,7 +20,7 @@ def modules_after(code):
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
-@pytest.mark.parametrize("package", [usd3, usd3.nets, usd3.metrics, usd3.pictures])
+@pytest.mark.parametrize("package", [usd3, usd3.methods, usd3.nets, usd3.metrics, usd3.pictures])
 def test_every_name_of_a_package_can_be_used(package):
     for name in package.__all__:
         assert getattr(package, name) is not None
@@ -28,7 +29,7 @@ def test_every_name_of_a_package_can_be_used(package):
 
 
 def test_packages_import_nothing_before_it_is_used():
-    code = "import usd3, usd3.nets, usd3.metrics, usd3.pictures, usd3.recipes, usd3._internal.processes"
+    code = "import usd3, usd3.methods, usd3.nets, usd3.metrics, usd3.pictures, usd3.recipes, usd3._internal.processes"
     assert not modules_after(code) & {"torch", "numpy", "matplotlib", "torchmetrics", "rich"}
 
 

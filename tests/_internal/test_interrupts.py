@@ -65,8 +65,8 @@ def test_while_a_training_is_set_up_it_leaves_nothing_behind(part, as_program, t
             os.kill(os.getpid(), signal.SIGINT)
 
     words = ["train", "array", "small", "--data.path", path, "--run", str(tmp_path / "run"), "--progress", "false"]
-    original = sys.modules["usd3.cli.main"].raise_on_interrupt
-    monkeypatch.setattr("usd3.cli.main.raise_on_interrupt", lambda: (original(), sys.setprofile(count)))
+    original = sys.modules["usd3.cli.commands"].raise_on_interrupt
+    monkeypatch.setattr("usd3.cli.commands.raise_on_interrupt", lambda: (original(), sys.setprofile(count)))
     try:
         assert main([*words, "--training.accelerator", "cpu", "--training.steps", "100000"]) == 130
     finally:

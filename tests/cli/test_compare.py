@@ -5,7 +5,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
@@ -18,11 +17,9 @@ import yaml
 
 from support.runs import tiny_recipe
 from usd3._internal.locks import locked
-from usd3.cli import compare, jobs
-from usd3.cli.entries import Entry
+from usd3.cli import compare, compare_jobs, compare_results
 from usd3.cli.main import main
-from usd3.methods import METHODS
-from usd3.recipes import find_recipe, list_recipes
+from usd3.recipes import find_recipe
 from usd3.training.options import Recipe
 from usd3.training.run import fit
 
@@ -105,7 +102,7 @@ def test_an_interrupted_run_was_resumed(done):
 def test_a_repeated_command_does_nothing_anew(done, monkeypatch, capsys):
     folder, found = done
     monkeypatch.setattr(subprocess, "Popen", None)
-    monkeypatch.setattr(compare, "evaluate_baselines", None)
+    monkeypatch.setattr(compare_results, "evaluate_references", None)
     weights = folder / "out" / "late" / "model.safetensors"
     kept = weights.rename(folder / "kept")
     assert main(command(folder, "--out", str(folder / "out"))) == 0  # results count without their weights
@@ -130,9 +127,9 @@ def test_what_is_out_of_date_is_measured_again(done, monkeypatch, options, chang
         asked[title] = [job.label for job in todo]
         return dict.fromkeys(asked[title], "not run")
 
-    monkeypatch.setattr(compare, "run_jobs", failing)
-    monkeypatch.setattr(compare, "_references", lambda *_: {})
-    monkeypatch.setattr(compare, "_write", lambda *_: None)
+    monkeypatch.setattr(compare_jobs, "run_jobs", failing)
+    monkeypatch.setattr(compare, "kept_references", lambda *_: {})
+    monkeypatch.setattr(compare, "write_results", lambda *_: None)
     if changed:
         weights = folder / "out" / changed / "model.safetensors"
         before = weights.stat()
@@ -154,12 +151,12 @@ def test_what_was_measured_before_an_interruption_is_kept(done, tmp_path, monkey
             raise KeyboardInterrupt
         return {}
 
-    monkeypatch.setattr(compare, "run_jobs", interrupted)
+    monkeypatch.setattr(compare_jobs, "run_jobs", interrupted)
     options = ["--out", str(tmp_path / "out"), "--evaluation.baselines", "false"]
     assert main(command(done[0], *options, methods=words)) == 130
     assert main(command(done[0], *options, methods=words)) == 130
     assert asked == [[], ["first", "second"], [], ["second"]]
-    monkeypatch.setattr(compare, "run_jobs", lambda title, todo, at_once: {job.label: "not run" for job in todo})
+    monkeypatch.setattr(compare_jobs, "run_jobs", lambda title, todo, at_once: {job.label: "not run" for job in todo})
     capsys.readouterr()
     assert main(command(done[0], *options, methods=words)) == 0
     assert "second" in capsys.readouterr().out
@@ -233,62 +230,6 @@ def test_a_run_that_was_begun_keeps_its_budget(done, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_without_methods_all_that_have_a_recipe_are_taken():
-    assert compare._methods(None) == [name for name in METHODS if name in list_recipes()]
-    assert "usd3" in compare._methods(None)
-
-
-def test_without_a_number_of_sampling_steps_all_take_what_each_can(tmp_path):
-    few, many = tiny_recipe(tmp_path), Recipe()
-    entries = [Entry("few", "few", few), Entry("many", "many", many)]
-    assert compare._shared_steps(entries[1:], None) == 100
-    assert compare._shared_steps(entries, None) == few.diffusion.num_steps == 20
-    assert compare._shared_steps(entries, 5) == 5
-
-
-def test_a_folder_with_the_name_of_a_recipe_is_no_trained_model(done, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "usd3").mkdir()
-    entry = compare._entry("usd3", ["base"], lambda names: compare.CompareOptions(seed=len(names)))
-    assert (entry.trained, entry.recipe.seed) == (None, 2)
-
-
-def test_an_interruption_ends_the_jobs(tmp_path, monkeypatch):
-    real, started = subprocess.Popen, []
-
-    def sleeping(arguments, **options):
-        started.append(real([sys.executable, "-c", "import time; time.sleep(60)"], **options))
-        return started[-1]
-
-    def interrupted(seconds):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(jobs.subprocess, "Popen", sleeping)
-    monkeypatch.setattr(jobs.time, "sleep", interrupted)
-    todo = [jobs.Job(name, ["train"], tmp_path / f"{name}.log") for name in "abc"]
-    with pytest.raises(KeyboardInterrupt):
-        jobs.run_jobs("training", todo, 2)
-    assert [process.poll() for process in started] == [-15, -15]
-    assert not (tmp_path / "c.log").exists()
-
-
-def test_a_line_now_and_then_says_how_long_it_takes(tmp_path, monkeypatch, capsys):
-    """By what each job wrote last; one that goes on with an old log has nothing to say at first."""
-    real, lines = subprocess.Popen, {"a": "training 2/9  step 2  0:03 elapsed, 1:23 left", "b": "reading"}
-
-    def short(arguments, **options):
-        return real([sys.executable, "-c", f"print({lines[arguments[-1]]!r}); import time; time.sleep(0.6)"], **options)
-
-    monkeypatch.setattr(jobs.subprocess, "Popen", short)
-    monkeypatch.setattr(jobs, "_SECONDS_BETWEEN_LINES", 0.4)
-    (tmp_path / "b.log").write_text("$ usd3 b\ntraining 8/9  0:08 elapsed, 7:07 left\n")
-    assert jobs.run_jobs("training", [jobs.Job(name, [name], tmp_path / f"{name}.log") for name in "ab"], 2) == {}
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == "training 0/2  a, b"
-    assert "training 0/2  a (1:23 left), b" in said
-    assert said[-1] == "training 2/2"
-
-
 def test_several_trainings_of_each_method(tmp_path, monkeypatch, capsys):
     trained = []
 
@@ -296,7 +237,7 @@ def test_several_trainings_of_each_method(tmp_path, monkeypatch, capsys):
         trained.extend(job.label for job in todo if title == "training")
         return {job.label: "failed" for job in todo if main(job.arguments) != 0}
 
-    monkeypatch.setattr(compare, "run_jobs", here)
+    monkeypatch.setattr(compare_jobs, "run_jobs", here)
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(asdict(tiny_recipe(tmp_path, steps=4))))
     out = tmp_path / "out"
     for repeats, expected in ((1, ["usd3", "ce"]), (2, ["usd3-2", "ce-2"]), (3, ["usd3-3", "ce-3"])):
@@ -325,36 +266,12 @@ def test_several_trainings_of_each_method(tmp_path, monkeypatch, capsys):
     assert "methods = usd3-2: expected names that differ" in capsys.readouterr().err
 
 
-def test_finished_is_by_steps_or_by_minutes(tmp_path):
-    recipe = tiny_recipe(tmp_path, steps=10, minutes=3.0)
-    for steps, minutes, expected in ((10, 1.0, True), (9, 3.0, True), (9, 2.9, False), (9, None, False)):
-        config = {"num_classes": 5, "shape": [8], "steps": steps, "minutes": minutes}
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        assert compare._is_finished(tmp_path, recipe.training) == expected
-    assert not compare._is_finished(tmp_path / "nothing", recipe.training)
-
-
 def test_the_references_are_kept_for_the_same_data_and_settings(done, monkeypatch):
     folder, _ = done
     kept = json.loads((folder / "out" / "references.json").read_text())
     assert np.isclose(kept["rows"]["the truth itself"]["3g_hellinger"]["mean"], 0)
     assert kept["data"]["path"] == str(folder / "data.npz")
     assert "model" not in kept["rows"]
-
-
-def test_jobs_side_by_side_share_threads_and_gpus(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr("torch.get_num_threads", lambda: 8)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    shares = [jobs._share(place, 3) for place in range(3)]
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in shares] == ["0", "1", "0"]
-    assert {share["OMP_NUM_THREADS"] for share in shares} == {"2"}
-    assert "CUDA_VISIBLE_DEVICES" not in jobs._share(0, 1)  # one job may use all
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert [jobs._share(place, 2)["CUDA_VISIBLE_DEVICES"] for place in range(2)] == ["5", "7"]
-    assert jobs._share(0, 2)["OMP_NUM_THREADS"] == "1"
 
 
 def test_a_folder_in_which_another_comparison_is_at_work_is_refused(done, capsys):

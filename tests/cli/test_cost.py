@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from support.places import ROOT
 from support.runs import tiny_recipe
 from usd3.bench.cost import COLUMNS, Cost
 from usd3.cli import cost
-from usd3.cli import main as cli
+from usd3.cli.commands import Command
 from usd3.cli.main import main
 from usd3.metrics.summary import Summary
 
@@ -157,7 +157,7 @@ def test_a_failure_is_noted_and_the_others_go_on(done, tmp_path, monkeypatch, ca
 def test_the_commands_of_the_documentation_are_understood(monkeypatch):
     text = (ROOT / "docs" / "benchmarks.md").read_text()
     commands, seen = re.findall(r"^usd3 cost[^#\n]*", text, re.MULTILINE), []
-    monkeypatch.setitem(cli.COMMANDS, "cost", replace(cli.COMMANDS["cost"], run=lambda *made: seen.append(made)))
+    monkeypatch.setattr(Command, "run", lambda command, *arguments: seen.append(arguments))
     for command in commands:
         assert main(shlex.split(command)[1:]) == 0
     assert len(seen) >= 3

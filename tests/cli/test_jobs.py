@@ -101,3 +101,54 @@ def test_jobs_import_from_the_current_folder_only_if_we_do(first, tmp_path, monk
     assert (tmp_path / "imported").exists() is (first is not None)
     words = [sys.executable, "-m", "usd3", "--version"]
     assert jobs.call(words) == (0 if first is None else 3)
+
+
+def test_an_interruption_ends_the_jobs(tmp_path, monkeypatch):
+    real, started = subprocess.Popen, []
+
+    def sleeping(arguments, **options):
+        started.append(real([sys.executable, "-c", "import time; time.sleep(60)"], **options))
+        return started[-1]
+
+    def interrupted(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs.subprocess, "Popen", sleeping)
+    monkeypatch.setattr(jobs.time, "sleep", interrupted)
+    todo = [jobs.Job(name, ["train"], tmp_path / f"{name}.log") for name in "abc"]
+    with pytest.raises(KeyboardInterrupt):
+        jobs.run_jobs("training", todo, 2)
+    assert [process.poll() for process in started] == [-15, -15]
+    assert not (tmp_path / "c.log").exists()
+
+
+def test_a_line_now_and_then_says_how_long_it_takes(tmp_path, monkeypatch, capsys):
+    """By what each job wrote last; one that goes on with an old log has nothing to say at first."""
+    real, lines = subprocess.Popen, {"a": "training 2/9  step 2  0:03 elapsed, 1:23 left", "b": "reading"}
+
+    def short(arguments, **options):
+        return real([sys.executable, "-c", f"print({lines[arguments[-1]]!r}); import time; time.sleep(0.6)"], **options)
+
+    monkeypatch.setattr(jobs.subprocess, "Popen", short)
+    monkeypatch.setattr(jobs, "_SECONDS_BETWEEN_LINES", 0.4)
+    (tmp_path / "b.log").write_text("$ usd3 b\ntraining 8/9  0:08 elapsed, 7:07 left\n")
+    assert jobs.run_jobs("training", [jobs.Job(name, [name], tmp_path / f"{name}.log") for name in "ab"], 2) == {}
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "training 0/2  a, b"
+    assert "training 0/2  a (1:23 left), b" in said
+    assert said[-1] == "training 2/2"
+
+
+def test_jobs_side_by_side_share_threads_and_gpus(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 8)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    shares = [jobs._share(place, 3) for place in range(3)]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in shares] == ["0", "1", "0"]
+    assert {share["OMP_NUM_THREADS"] for share in shares} == {"2"}
+    assert "CUDA_VISIBLE_DEVICES" not in jobs._share(0, 1)  # one job may use all
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert [jobs._share(place, 2)["CUDA_VISIBLE_DEVICES"] for place in range(2)] == ["5", "7"]
+    assert jobs._share(0, 2)["OMP_NUM_THREADS"] == "1"

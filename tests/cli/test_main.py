@@ -17,10 +17,11 @@ from PIL import Image
 import usd3
 from support.places import ROOT
 from support.runs import tiny_recipe
+from usd3 import pictures
 from usd3.cli import sample
-from usd3.cli.main import COMMANDS, main
+from usd3.cli.commands import COMMANDS
+from usd3.cli.main import main
 from usd3.cli.output import show_plainly
-from usd3.kinds import base
 from usd3.kinds.array import load_arrays
 from usd3.kinds.melody.midi import read_midi
 from usd3.pipeline.pipeline import Pipeline
@@ -301,8 +302,8 @@ def test_objects_of_two_dimensions_are_drawn_as_maps_unless_they_are_too_long(sh
     rows = ((np.arange(20) + np.arange(30)[:, None]) % 5).reshape(30, *shape)
     np.savez(tmp_path / "data.npz", train=rows[:20], test=rows[20:])
     fit(tiny_recipe(tmp_path, steps=1, validate_every=0, given="prefix"), tmp_path / "run", progress=False)
-    drawn, draw = [], getattr(base, kind)
-    monkeypatch.setattr(base, kind, lambda *given, **named: (drawn.append(given[3]), draw(*given, **named)))
+    drawn, draw = [], getattr(pictures, kind)
+    monkeypatch.setattr(pictures, kind, lambda *given, **named: (drawn.append(given[3]), draw(*given, **named)))
     words = ["--num", "3", "--steps", "2", "--prompt", "test", "--prefix", "6", "--out", str(tmp_path / "out")]
     assert main(["sample", str(tmp_path / "run"), *words]) == 0
     assert [int(given.sum()) for given in drawn] == [6]
@@ -329,7 +330,7 @@ def test_the_corrector_and_other_samplers_are_there(run, tmp_path):
 @pytest.mark.parametrize(("steps", "num", "batch"), [(20, 2, 2), (9, 5, 2), (9, 3, 2)])
 def test_an_animation_ends_with_the_samples(run, tmp_path, monkeypatch, steps, num, batch):
     shown = []
-    monkeypatch.setattr(base, "animate_denoising", lambda frames, path, *_, **__: shown.extend(frames))
+    monkeypatch.setattr(pictures, "animate_denoising", lambda frames, path, *_, **__: shown.extend(frames))
     monkeypatch.setattr(sample, "_MOST_FRAMES", 8)
     arguments = ["--steps", str(steps), "--num", str(num), "--batch_size", str(batch), "--animate", "true"]
     assert main(["sample", str(run), *arguments, "--out", str(tmp_path / "out")]) == 0

@@ -6,13 +6,15 @@ import re
 import pytest
 import torch
 
-from usd3.evaluation.evaluate import Continuations, HeldOut, continue_held_out, evaluate
+from usd3.evaluation.evaluate import Continuations, continue_held_out, evaluate
+from usd3.evaluation.held_out import HeldOut
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.kinds.dataset import Dataset, Sequences
 from usd3.kinds.melody.kind import Melody
 from usd3.kinds.options import DataConfig
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 
 K, L, P = 5, 12, 4
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from usd3.cli import compare
+from usd3.cli import compare_jobs
 from usd3.cli.main import main
 from usd3.kinds.image import folders, judge, opening
 from usd3.kinds.image.folders import fingerprint
@@ -17,7 +17,8 @@ from usd3.kinds.image.source import ImageSource
 from usd3.kinds.image.tokens import write_image_tokens
 from usd3.kinds.options import DataConfig
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 
 K, SIDE = 5, 2
 SMALL = ["--steps", "2", "--runs", "2", "--bound_samples", "2", "--images.num", "4", "--device", "cpu"]
@@ -245,7 +246,7 @@ def test_a_comparison_has_the_scale_once_and_a_picture_of_the_samples(world, mon
         drawn.update(rows)
         path.touch()
 
-    monkeypatch.setattr(compare, "run_jobs", here)
+    monkeypatch.setattr(compare_jobs, "run_jobs", here)
     monkeypatch.setattr("usd3.pictures.image_rows", picture)
     measured = ["--evaluation." + option[2:] if option.startswith("--") else option for option in SMALL[:-2]]
     command = ["compare", "--methods", "one two", *measured, "--out", "out", "--device", "cpu"]

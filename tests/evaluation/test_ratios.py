@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from support.runs import tiny_recipe
-from usd3.cli import compare
+from usd3.cli import compare_jobs, compare_results
 from usd3.cli.main import main
 from usd3.evaluation.comparison import METRICS, Row, marks
 from usd3.evaluation.ratios import as_columns, as_numbers, named_objects
@@ -140,7 +140,7 @@ def test_a_comparison_has_the_columns_and_is_not_made_twice(model, monkeypatch):
     def here(title, todo, at_once):
         return {job.label: "failed" for job in todo if main(job.arguments) != 0}
 
-    monkeypatch.setattr(compare, "run_jobs", here)
+    monkeypatch.setattr(compare_jobs, "run_jobs", here)
     command = ["compare", "--methods", "mine", *MEASURED, "--evaluation.ratios", "parrot", "--out", "out"]
     assert main(command) == 0
     with open("out/table.csv") as file:
@@ -157,17 +157,17 @@ def test_a_comparison_has_the_columns_and_is_not_made_twice(model, monkeypatch):
     found = json.loads((model / "out/mine/comparison.json").read_text())
     seconds = found["sampling_seconds"] / (2 * (10 + 6))
     assert float(table["mine"]["seconds_per_object"]) == pytest.approx(seconds, rel=1e-6)
-    monkeypatch.setattr(compare, "run_jobs", lambda title, todo, at_once: {job.label: title for job in todo})
-    monkeypatch.setattr(compare, "evaluate_baselines", None)
+    monkeypatch.setattr(compare_jobs, "run_jobs", lambda title, todo, at_once: {job.label: title for job in todo})
+    monkeypatch.setattr(compare_results, "evaluate_references", None)
     assert main(command) == 0
 
 
 def test_results_from_before_there_were_ratios_are_those_without():
     settings = EvaluationSettings(runs=5)
     old = {"settings": {key: value for key, value in vars(settings).items() if key not in ("ratios", "images")}}
-    assert compare._same_settings(old, settings)
-    assert not compare._same_settings(old, EvaluationSettings(runs=5, ratios="parrot"))
-    assert not compare._same_settings(old, EvaluationSettings(runs=4))
+    assert compare_jobs.has_settings(old, settings)
+    assert not compare_jobs.has_settings(old, EvaluationSettings(runs=5, ratios="parrot"))
+    assert not compare_jobs.has_settings(old, EvaluationSettings(runs=4))
 
 
 @pytest.mark.parametrize(

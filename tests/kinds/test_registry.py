@@ -17,14 +17,19 @@ from usd3.kinds.array import Array
 from usd3.kinds.image.kind import ImageTokens
 from usd3.kinds.image.source import ImageSource
 from usd3.kinds.melody.kind import Melody
+from usd3.kinds.melody.midi import read_midi
 from usd3.kinds.options import DataConfig
 from usd3.kinds.registry import KINDS, kind_from, upgraded
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 from usd3.training.run import fit, pipeline_for
 
 PAGE = (ROOT / "docs" / "adding-a-kind.md").read_text()
-KIND, DATA = re.findall(r"```python[^\n]*\n(.*?)```", PAGE, re.DOTALL)
-COMMANDS = [line.split()[1:] for line in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[0].strip().splitlines()]
+KIND, DATA, _ = re.findall(r"```python[^\n]*\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = [
+    line.partition("usd3 ")[2].split()
+    for line in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[0].strip().splitlines()
+]
 SOURCE = ImageSource("vqgan", "pictures", fingerprint="abc")
 MADE = [Array(5, (3, 4)), Melody(129, (16,)), ImageTokens(8, (2, 2), SOURCE)]
 
@@ -110,7 +115,7 @@ def words(tmp_path, monkeypatch):
 
 
 def test_the_kind_of_the_documentation_trains_draws_and_fills(words):
-    train, free, filled = COMMANDS
+    train, free, filled, _ = COMMANDS
     small = ["--model.dim", "16", "--model.depth", "1", "--model.heads", "2", "--training.validate_every", "0"]
     assert main([*train, *small, "--training.steps", "2"]) == 0
     assert Pipeline.from_pretrained("runs/words", trust_code=True).kind.describe() == "words of at most 6 letters"
@@ -140,3 +145,34 @@ def test_a_kind_that_is_not_ours_is_not_imported_unless_it_is_trusted(words, cap
     assert main(["train", "recipe.yaml"]) == 1
     assert "data.kind = words.Words: expected one of" in capsys.readouterr().err
     assert "words" not in sys.modules
+
+
+def test_objects_are_written_from_python(tmp_path):
+    tunes = torch.randint(60, 72, (2, 16), generator=torch.Generator().manual_seed(0))
+    kind = Melody(129, (16,))
+    kind.write(tunes, tmp_path / "all")
+    assert {file.name for file in (tmp_path / "all").iterdir()} == {
+        "samples.npz",
+        "samples.png",
+        "sample-01.mid",
+        "sample-02.mid",
+    }
+    kind.write(tunes, tmp_path / "tokens.npz")
+    assert np.array_equal(np.load(tmp_path / "tokens.npz")["tokens"], tunes)
+    kind.write(tunes[:1], tmp_path / "one.mid")
+    assert np.array_equal(read_midi(tmp_path / "one.mid")[0], tunes[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("two.mid", r"num = 2: expected 1 where `out` is one \.mid file"),
+        ("tune.wav", r"a folder or a file that ends with \.npz, \.mid, \.png, \.gif"),
+        ("taken.npz", "a name that is not taken"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(name, message, tmp_path):
+    (tmp_path / "taken.npz").write_bytes(b"mine")
+    with pytest.raises(ValueError, match=message):
+        Melody(129, (16,)).write(torch.zeros(2, 16, dtype=torch.long), tmp_path / name)
+    assert [file.name for file in tmp_path.iterdir()] == ["taken.npz"]

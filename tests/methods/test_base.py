@@ -11,7 +11,8 @@ from usd3.core.options import DiffusionConfig
 from usd3.methods import METHODS, USD3, Method
 from usd3.methods.options import MethodConfig
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 from usd3.training.diffusion import DiffusionTraining
 from usd3.training.options import TrainingConfig
 

@@ -10,7 +10,7 @@ import usd3
 import usd3.nets
 from usd3.nets import HollowTransformer, MaskedTransformer, Transformer
 from usd3.nets.options import NETS, ModelConfig, is_packaged
-from usd3.pipeline.pipeline import PipelineConfig
+from usd3.pipeline.config import PipelineConfig
 
 DIFFUSION = usd3.Diffusion(usd3.Uniform(3), usd3.Cosine())
 SMALL = {"dim": 16, "depth": 1, "heads": 2, "mlp": 16, "time_dim": 8}

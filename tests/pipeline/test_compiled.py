@@ -14,15 +14,14 @@ from torch._dynamo.testing import CompileCounter
 
 from support.runs import tiny_recipe
 from usd3._internal.graphs import as_captured
-from usd3.cli import compare
-from usd3.cli.entries import Entry
+from usd3.cli import compare_jobs
 from usd3.cli.main import main
 from usd3.core import samplers
 from usd3.core.options import DiffusionConfig
-from usd3.evaluation.settings import EvaluationSettings
 from usd3.methods.options import MethodConfig
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 from usd3.training.run import fit
 
 K, L = 5, 6
@@ -156,7 +155,7 @@ def test_the_masked_network_is_used_as_it_is(counter):
     assert counter.frame_count == 0
 
 
-def test_the_commands_compile_where_they_are_asked_to(counter, tmp_path, capsys):
+def test_the_commands_compile_where_they_are_asked_to(counter, tmp_path, capsys, monkeypatch):
     fit(tiny_recipe(tmp_path, steps=2), tmp_path / "run", progress=False)
     run = str(tmp_path / "run")
     main(["sample", run, "--steps", "3", "--out", str(tmp_path / "plain.npz"), "--device", "cpu"])
@@ -166,6 +165,13 @@ def test_the_commands_compile_where_they_are_asked_to(counter, tmp_path, capsys)
     few = ["--steps", "3", "--runs", "1", "--limit", "3", "--device", "cpu", "--compile", "true"]
     main(["evaluate", run, *few, "--out", str(tmp_path / "found.json")])
     assert counter.frame_count == 2  # another number of objects: one compilation for the draws and the bound
-    options, entry = compare.CompareOptions(compile=True), Entry("run", run, None, tmp_path / "run")
-    job = compare._measuring(entry, tmp_path, options, EvaluationSettings(), keep=False)
+    asked = []
+
+    def not_run(title, jobs, at_once):
+        asked.extend(jobs)
+        return {job.label: "not run" for job in jobs}
+
+    monkeypatch.setattr(compare_jobs, "run_jobs", not_run)
+    main(["compare", "--methods", run, "--compile", "true", "--device", "cpu", "--out", str(tmp_path / "compared")])
+    (job,) = asked
     assert "--compile=true" in job.arguments

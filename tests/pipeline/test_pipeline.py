@@ -14,7 +14,8 @@ import usd3
 from usd3.core.options import DiffusionConfig
 from usd3.kinds.options import DataConfig
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig, in_batches
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 
 MODEL = ModelConfig(dim=16, depth=1, heads=2, mlp=16, time_dim=8)
 
@@ -60,25 +61,6 @@ def test_samples_are_in_the_categories_of_the_data():
     inner = plain.sample(tokens=renamed.encoded(tokens), given=given, num_steps=4)
     assert torch.equal(torch.tensor(decode)[inner], x)
     assert torch.equal(renamed.bound(tokens), plain.bound(renamed.encoded(tokens)))
-
-
-def test_batches_are_halved_where_memory_does_not_suffice():
-    sizes = []
-
-    def work(rows: slice) -> torch.Tensor:
-        sizes.append(rows.stop - rows.start)
-        if sizes[-1] > 3:
-            raise torch.OutOfMemoryError
-        return torch.arange(rows.start, rows.stop)
-
-    assert in_batches(work, 10, 8).tolist() == list(range(10))
-    assert sizes[:2] == [8, 4]
-
-    def never(rows: slice) -> torch.Tensor:
-        raise torch.OutOfMemoryError
-
-    with pytest.raises(MemoryError, match="one object alone"):
-        in_batches(never, 2, 2)
 
 
 def test_the_batch_size_follows_the_size_of_the_logits():

@@ -16,7 +16,8 @@ from usd3.kinds.image.folders import load_classifier, load_vqgan, save_network
 from usd3.kinds.image.vqgan import VQGAN
 from usd3.methods.options import MethodConfig
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 from usd3.training.checkpoints import require_whole
 from usd3.training.run import fit
 

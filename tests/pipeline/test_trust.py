@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from support.runs import tiny_recipe
-from usd3.cli import compare
+from usd3.cli import compare_jobs
 from usd3.cli.main import main
 from usd3.nets.options import ModelConfig
 from usd3.pipeline.pipeline import Pipeline
@@ -48,7 +48,7 @@ def in_this_process(monkeypatch):
     def run_jobs(title, jobs, at_once):
         return {job.label: "failed" for job in jobs if main(job.arguments) != 0}
 
-    monkeypatch.setattr(compare, "run_jobs", run_jobs)
+    monkeypatch.setattr(compare_jobs, "run_jobs", run_jobs)
 
 
 def was_imported(folder: Path) -> bool:

@@ -14,7 +14,9 @@ import usd3
 from support.cuda import synchronisations
 from support.problems import NOISES, D, K, all_pairs
 from support.runs import tiny_recipe, weights_of
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig, in_batches
+from usd3.pipeline.batches import in_batches
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 from usd3.training.checkpoints import find_checkpoints
 
 pytestmark = pytest.mark.gpu

@@ -16,7 +16,7 @@ from usd3.kinds.options import DataConfig
 from usd3.methods.options import MethodConfig
 from usd3.nets import Transformer
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import PipelineConfig
+from usd3.pipeline.config import PipelineConfig
 from usd3.training.classifier import ClassifierConfig
 from usd3.training.options import TrainingConfig
 from usd3.training.vqgan import VQGANConfig

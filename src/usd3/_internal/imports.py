@@ -1,10 +1,10 @@
-"""Imports by name: classes that a recipe names, and names of a package that are loaded on first use."""
+"""Imports by name: classes that a recipe names, and classes and names that are imported on first use."""
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-__all__ = ["imported_class", "lazily"]
+__all__ = ["Registry", "imported_class", "lazily"]
 
 Base = TypeVar("Base")
 
@@ -44,3 +44,27 @@ def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return __getattr__
+
+
+class Registry(Mapping[str, type[Base]]):
+    """Classes by name. Looking a class up imports its module; listing the names imports nothing.
+
+    Args:
+        places: "module.Class" for each name.
+    """
+
+    def __init__(self, places: Mapping[str, str]):
+        self._places = places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __getitem__(self, name: str) -> type[Base]:
+        module, _, class_name = self._places[name].rpartition(".")
+        return getattr(importlib.import_module(module), class_name)  # type: ignore[no-any-return]

@@ -31,8 +31,8 @@ SIZES = {
     "sampling": {"cuda": "64,256,129 32,256,8192 8,512,50257", "cpu": "16,256,129 4,256,512 1,256,4096"},
     "scaling": {"cuda": "16,256,512", "cpu": "4,64,128"},
 }
-MOST = {"cuda": 1 << 30, "cpu": 1 << 22}  # elements of the logits
-LARGE = 8192  # for K from here on, the loss is also measured from hidden states
+MOST = {"cuda": 1 << 30, "cpu": 1 << 22}  # number of logits, B D K
+LARGE = 8192  # with this many categories or more, the loss is also measured from hidden states
 
 
 @dataclass
@@ -44,7 +44,7 @@ class BenchOptions:
 
     Args:
         table: "loss" (with its gradient), "sampling" (one step), "scaling" (both against K, B and D) or "all".
-        device: "cpu" or "cuda"; null: a GPU where there is one.
+        device: "cpu" or "cuda"; null: a GPU if there is one.
         sizes: batch, elements, categories, as in "64,256,129 32,256,8192"; null: sizes for the device. "scaling"
             varies one of the three of the first size at a time.
         noise: "uniform", "absorbing" (the mask is one of the categories) or "marginal"; or several, with commas.
@@ -82,7 +82,7 @@ class BenchOptions:
 
 
 def bench(options: BenchOptions) -> None:
-    """Measure, print and write the tables."""
+    """Measure, print the tables and write them."""
     device = device_to_measure(options.device)
     chosen = ("loss", "sampling", "scaling") if options.table == "all" else (options.table,)
     problems = {name: _problems(options, name, device) for name in chosen}
@@ -104,9 +104,9 @@ def bench(options: BenchOptions) -> None:
                 time_plot(rows["K"], out / "time_against_k.png")
                 memory_plot(rows["K"], out / "memory_against_k.png")
         else:
-            kind = "step" if name == "sampling" else "loss"
-            jobs = [Job(kind, problem) for problem in problems[name]]
-            if kind == "loss" and hidden:
+            operation = "step" if name == "sampling" else "loss"
+            jobs = [Job(operation, problem) for problem in problems[name]]
+            if operation == "loss" and hidden:
                 jobs += [Job("projection", problem) for problem in problems[name] if problem.num_classes >= LARGE]
             show(run(measuring, name, jobs, csv))
     if out is not None:

@@ -13,18 +13,17 @@ __all__ = ["ClassifierOptions", "classifier"]
 class ClassifierOptions(RunOptions, ClassifierConfig):
     """Train a classifier of images, whose features serve metrics and the perceptual loss.
 
-    Images without labels are turned, and it learns which way. The folder of the run has it as config.json and
-    model.safetensors, and results.json with its accuracy on held-out images.
+    If images have no labels, they are rotated, and the classifier learns the rotation. The folder of the run gets
+    config.json, model.safetensors, and results.json with the accuracy on held-out images.
     """
 
 
 def classifier(options: ClassifierOptions) -> None:
-    """Train; prints where the run is and how well the classifier does."""
+    """Train a classifier, and print its accuracy and the folder of the run."""
     folder = trained_in(options, "classifier", ClassifierConfig, train_classifier)
-    found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    if "test_accuracy" in found:
-        what = (
-            f"{found['classes']} classes" if found["learned"] == "labels" else "four rotations, as there are no labels"
-        )
-        print(f"accuracy {found['test_accuracy']:.2%} of {found['test_images']} held-out images, {what}")
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    if "test_accuracy" in results:
+        has_labels = results["learned"] == "labels"
+        classes = f"{results['classes']} classes" if has_labels else "four rotations, as there are no labels"
+        print(f"accuracy {results['test_accuracy']:.2%} of {results['test_images']} held-out images, {classes}")
     print(f"the classifier is in {folder}")

@@ -34,14 +34,14 @@ class CostOptions(CostSettings, Recipe):
     with the same --out goes on where it stopped.
 
     Args:
-        methods: words, each recipes joined by +, as in "usd3+discrete"; with a name before a colon, if wanted:
+        methods: words, each recipes joined by +, as in "usd3+discrete"; a name may stand before a colon:
             "star:usd3-star+discrete". null: all methods.
         shape: random tokens of this shape in place of data, as in "8,8"; null: the data of the recipes.
         num_classes: categories of these tokens.
-        device: "cpu" or "cuda"; null: a GPU where there is one.
+        device: "cpu" or "cuda"; null: a GPU if there is one.
         out: folder of the results, new or that of an earlier measurement; null: a new one below runs/.
-        trust_code: allow a network or method that a recipe names, and that is not ours, to be imported, which runs its
-            code. Not needed for one that is named on the command line.
+        trust_code: import a kind, network or method that is not ours, if a recipe names one. This runs its code. Not
+            needed for a class that is named on the command line.
     """
 
     methods: str | None = None
@@ -136,7 +136,7 @@ def _recipes(
 
 
 def _kept(out: Path | None, about: dict[str, Any], recipes: Sequence[tuple[Entry, Recipe]]) -> dict[str, Any]:
-    """The results of an earlier command; refuses those with other settings, recipes or another machine."""
+    """The results of an earlier command. Raises an error if settings, recipes or machine were others."""
     new: dict[str, Any] = {"rows": {}, "recipes": {}, "details": {}, "failed": {}}
     if out is None or not (file := out / _RESULTS).is_file():
         return new

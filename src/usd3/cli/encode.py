@@ -1,4 +1,4 @@
-"""usd3 encode and usd3 decode: images into tokens, and back."""
+"""usd3 encode and usd3 decode: from images to tokens, and back."""
 
 import json
 import warnings
@@ -39,8 +39,8 @@ class EncodeOptions:
         vqgan: folder of a trained VQGAN.
         images: CIFAR-10's python batches, a folder of images, a folder of sheets, or an .npz file.
         out: the .npz file to write, with the tokens of the training and of the held-out images.
-        flips: encode the training images mirrored, too: twice as many objects to learn from.
-        size: cut the images to squares and scale them to this side; null: as the VQGAN saw them in training.
+        flips: also encode the mirrored training images: twice as many objects to learn from.
+        size: crop the images to squares and scale them to this side; null: the size that the VQGAN was trained on.
         device: "cpu" or "cuda"; null: a GPU where there is one.
     """
 
@@ -53,7 +53,7 @@ class EncodeOptions:
 
 
 def encode(options: EncodeOptions) -> None:
-    """Encode both splits and write the file."""
+    """Encode the images of both splits and write their tokens."""
     require(options.images is not None, "images", None, "the path of the images")
     if options.out is None:
         raise ValueError("out is missing: expected an .npz file that does not exist")
@@ -84,13 +84,13 @@ def encode(options: EncodeOptions) -> None:
 
 
 def _images(options: EncodeOptions) -> Images:
-    """The images, in the size of the VQGAN's own unless the options say otherwise."""
+    """The images, in the size that the VQGAN was trained on unless the options say otherwise."""
     learned = about(options.vqgan, "vqgan").get("size")
     side = learned[0] if learned is not None and learned[0] == learned[1] else None
     images = load_images(str(options.images), side if options.size is None else options.size)
     if learned is not None and images.size != tuple(learned):
-        seen, own = (" x ".join(map(str, size)) for size in (images.size, learned))
-        warnings.warn(f"images of {seen} pixels, but the VQGAN learned from {own}", stacklevel=2)
+        seen, expected = (" x ".join(map(str, size)) for size in (images.size, learned))
+        warnings.warn(f"images of {seen} pixels, but the VQGAN learned from {expected}", stacklevel=2)
     return images
 
 
@@ -102,7 +102,7 @@ class DecodeOptions:
         vqgan: folder of a trained VQGAN.
         tokens: an .npy or .npz file of tokens (N, h, w): array "tokens", as `usd3 sample` writes it, or `split`.
         split: the array of an .npz file to decode.
-        num: decode only the first so many; null: all.
+        num: decode only this many, the first ones; null: all.
         out: a new folder for one .png file an image, or one .png file, a grid of the first 100.
         device: "cpu" or "cuda"; null: a GPU where there is one.
     """
@@ -116,7 +116,7 @@ class DecodeOptions:
 
 
 def decode(options: DecodeOptions) -> None:
-    """Decode and write the images."""
+    """Decode tokens and write the images."""
     require(options.tokens is not None, "tokens", None, "an .npy or .npz file of tokens")
     if options.out is None:
         raise ValueError("out is missing: expected a new folder, or a .png file that does not exist")
@@ -127,7 +127,7 @@ def decode(options: DecodeOptions) -> None:
     stored = read_arrays(Path(str(options.tokens)))
     tokens = _tokens(stored, options)
     vqgan = load_vqgan(options.vqgan, options.device)
-    _require_own(stored, options)
+    _require_same_vqgan(stored, options)
     low, high, codes = int(tokens.min()), int(tokens.max()), vqgan.num_codes
     require(low >= 0 and high < codes, "tokens", f"{low}..{high}", f"categories 0..{codes - 1}")
     if is_file:
@@ -139,7 +139,7 @@ def decode(options: DecodeOptions) -> None:
 
 
 def _write_images(vqgan: VQGAN, tokens: torch.Tensor, out: Path) -> None:
-    """One file an image, in parts."""
+    """Write a file for each image; decodes some images at a time."""
     width, done = len(str(len(tokens))), 0
     with progress("decoding", len(tokens)) as advance:
         for part in tokens.split(_AT_ONCE):
@@ -149,17 +149,17 @@ def _write_images(vqgan: VQGAN, tokens: torch.Tensor, out: Path) -> None:
                 advance(done)
 
 
-def _require_own(stored: Stored, options: DecodeOptions) -> None:
-    """Refuse a VQGAN that did not make the tokens, where their file says which one did."""
+def _require_same_vqgan(stored: Stored, options: DecodeOptions) -> None:
+    """Raise an error if the file of the tokens says that another VQGAN made them."""
     if not isinstance(stored, dict) or "about" not in stored:
         return
     try:
         source = json.loads(str(stored["about"]))
-        known, place = source.get("fingerprint"), source.get("vqgan")
+        original, place = source.get("fingerprint"), source.get("vqgan")
     except (ValueError, AttributeError):  # an array of the user's own
         return
-    same = known is None or known == fingerprint(options.vqgan)
-    expected = f"the VQGAN that made the tokens, that of {place} ({known}); this one has other weights"
+    same = original is None or original == fingerprint(options.vqgan)
+    expected = f"the VQGAN that made the tokens, that of {place} ({original}); this one has other weights"
     require(same, "vqgan", options.vqgan, expected)
 
 
@@ -172,5 +172,5 @@ def _tokens(stored: Stored, options: DecodeOptions) -> torch.Tensor:
         stored = stored[options.split]
     fits = stored.dtype.kind in "iu" and stored.ndim >= 3 and stored.size > 0
     require(fits, "tokens", f"{stored.dtype} {stored.shape}", "integers (N, h, w)")
-    found = torch.as_tensor(stored.astype("int64"))
-    return found.flatten(0, -3)[:num]  # several runs of samples, one after the other
+    tokens = torch.as_tensor(stored.astype("int64"))
+    return tokens.flatten(0, -3)[:num]  # the samples of several runs, one after the other

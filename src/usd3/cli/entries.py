@@ -1,4 +1,4 @@
-"""The methods that a command compares: the meaning of the words in its option `methods`."""
+"""The methods that a command compares, as the words of its option `methods` name them."""
 
 import os
 import re
@@ -79,7 +79,7 @@ def read_entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], R
 
 
 def require_names(entries: Sequence[Entry]) -> None:
-    """Refuse labels that are no file names, or that two methods share."""
+    """Raise an error if a label is no file name, or if two methods share it."""
     labels = [entry.label for entry in entries]
     for label in labels:
         valid = re.fullmatch(r"\w[\w+*-]*", label) is not None
@@ -102,7 +102,7 @@ def plain(recipe: Recipe) -> Any:
 
 
 def require_same_recipe(label: str, recipe: Recipe, before: Mapping[str, Any], file: Path) -> None:
-    """Refuse a recipe that differs from the earlier one in a file."""
+    """Raise an error if a recipe differs from `before`, the earlier one in `file`; `label` is its method."""
     now, default = plain(recipe), plain(Recipe())
     require(now.pop("seed") == before["seed"], f"seed of {label}", recipe.seed, f"that of {file}")
     for part, values in now.items():

@@ -1,19 +1,38 @@
-"""Error messages of the command-line parser, rewritten for a user."""
+"""Errors and warnings as the user sees them: one line each on stderr."""
 
 import re
+import sys
 from collections.abc import Iterable
+from typing import Any
+
+from jsonargparse import ArgumentError
 
 from usd3._internal.messages import KINDS, suggestion
 
-__all__ = ["explained"]
+__all__ = ["explained", "one_line", "print_warning"]
+
+_EXPECTED = (ArgumentError, ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError)
+
+
+def one_line(error: Exception) -> str:
+    """The message of an error in one line. An unexpected type of error is named, and its message cut short."""
+    text = " ".join(str(error).split())
+    if isinstance(error, _EXPECTED) and text:
+        return text
+    return f"{type(error).__name__}: {text[:300]} (USD3_DEBUG=1 shows where)"
+
+
+def print_warning(message: Warning | str, *_: Any) -> None:
+    """Replaces `warnings.showwarning`: the message alone, without file and line."""
+    print(f"usd3: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def explained(text: str, options: Iterable[str]) -> str:
-    """A message of the parser in the form of all others, on one line: the option, its value and what was expected.
+    """A message of the command-line parser in the form of our own: option, value, what was expected; in one line.
 
     Args:
-        text: The parser's message.
-        options: All options that exist. If the user misspelled one, the message suggests the most similar.
+        text: the parser's message.
+        options: all options that exist. If the user misspelled one, the message suggests the most similar.
     """
     text = " ".join(text.split())
     option = re.match(r'Parser key "([^"]+)": ', text)
@@ -21,17 +40,17 @@ def explained(text: str, options: Iterable[str]) -> str:
     denied = re.search(r"Importing '([^']+)' is not allowed", text)
     if denied:
         return f"{option[1] if option else 'option'} = {denied[1]}: expected plain data, which name no class"
-    kinds = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", text)
-    if option and value and kinds:
-        expected = dict.fromkeys(KINDS.get(kind, kind) if kind else _choices(names) for kind, names in kinds)
+    types = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", text)
+    if option and value and types:
+        expected = dict.fromkeys(KINDS.get(name, name) if name else _choices(literals) for name, literals in types)
         return f"{option[1]} = {value[1]}: expected {' or '.join(expected)}"
     if "unrecognized arguments" not in text.lower():
         return text
     return text + _hint(text.partition("arguments: ")[2].split(), options)
 
 
-def _choices(names: str) -> str:
-    choices = [name.strip(" '\"") for name in names.split(",")]
+def _choices(literals: str) -> str:
+    choices = [literal.strip(" '\"") for literal in literals.split(",")]
     return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
 
 

@@ -16,9 +16,10 @@ from usd3._internal.processes import is_main
 from usd3._internal.progress import counted
 from usd3._version import __version__
 from usd3.cli.sample import CorrectorOptions
-from usd3.evaluation.evaluate import Continuations, Draws, Task
+from usd3.evaluation.evaluate import Continuations
 from usd3.evaluation.free import FreeSets, require_free_settings
 from usd3.evaluation.settings import EvaluationSettings
+from usd3.evaluation.tasks import Draws, Task
 from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.options import DataConfig, naming_data_path
 from usd3.kinds.registry import require_own_settings
@@ -32,8 +33,9 @@ __all__ = ["EvaluateOptions", "Subject", "as_json", "require_free", "run_evaluat
 class EvaluateOptions(EvaluationSettings):
     """Measure a trained model on held-out data: n-grams, diversity, likelihood.
 
-    Where prefixes of held-out objects occur in the training data, also how much of these is repeated; see --ratios. A
-    model of image tokens draws images, which are compared with the training images: see the options --images.
+    If prefixes of held-out objects occur in the training data, it also measures how much of the training data the
+    continuations repeat; see --ratios. A model of image tokens draws images, which are compared with the training
+    images; see the options --images.
 
     Args:
         model: folder of a run or of a saved model, or the name of a packaged one.
@@ -41,16 +43,16 @@ class EvaluateOptions(EvaluationSettings):
             `usd3 sample` writes them; with --ratios also with "ratio_tokens", and for --from_nothing with
             "free_tokens", as --save_samples writes them.
         save_samples: write the samples here, an .npz; null: do not keep them.
-        data_path: where the data are, if not where they were in training.
-        test_key: the held-out array of an .npz, if not that of training.
+        data_path: where the data are; null: where they were in training.
+        test_key: the held-out array of an .npz; null: the one of training.
         corrector: MCMC corrector.
         sweep: measure with several correctors, each a word NUM_STEPS,STEP_SIZE,LAST, or 0 for none, as in
             "0 2,0.001,10 2,0.001,20"; "paper" for the nine of the paper; null: with the one of --corrector.
-        out: a .json file for the results, of --sweep a folder; null: a new one in the folder of the model, of
-            a packaged or exported one below runs/models.
-        device: "cpu" or "cuda"; null: a GPU where there is one.
+        out: a .json file for the results, or a folder for those of --sweep; null: a new one in the folder of the
+            model, or below runs/models if the model is packaged or exported.
+        device: "cpu" or "cuda"; null: a GPU if there is one.
         compile: compile the network, which takes up to a minute at the start; pays for thousands of objects on a GPU.
-        trust_code: allow a network or method of the model that is not ours to be imported, which runs its code.
+        trust_code: import a kind, network or method of the model that is not ours. This runs its code.
     """
 
     from_nothing: bool = True
@@ -68,9 +70,9 @@ class EvaluateOptions(EvaluationSettings):
 
 
 def run_evaluation(options: EvaluateOptions) -> None:
-    """Measure, write the results as JSON and print their table; or do so for several correctors."""
+    """Measure a model, write the results as JSON and print their table; with --sweep, for several correctors."""
     if options.sweep is not None:
-        from usd3.cli.sweep import sweep  # it needs this module
+        from usd3.cli.sweep import sweep  # it imports this module
 
         sweep(options)
         return
@@ -88,20 +90,28 @@ def run_evaluation(options: EvaluateOptions) -> None:
             with written_whole(options.save_samples) as file:
                 np.savez_compressed(file, **arrays)
     try:
-        found = subject.task.measure(generated, subject.settings)
+        evaluation = subject.task.measure(generated, subject.settings)
     except KeyboardInterrupt:
         kept = options.save_samples if options.samples is None else None
-        told = "" if kept is None else f"(the samples are in {kept}; --samples {kept} measures them)"
-        raise KeyboardInterrupt(told) from None
+        raise KeyboardInterrupt(
+            "" if kept is None else f"(the samples are in {kept}; --samples {kept} measures them)"
+        ) from None
     if is_main():
         out = Path(options.out) if options.out is not None else _new_file(results_folder(options.model))
-        write_whole(out, as_json(subject.about | {"sampling_seconds": seconds} | found.as_dict()))
-        print(f"{found.heading()}\n{found.as_text()}\n\nwritten to {out}")
+        write_whole(out, as_json(subject.about | {"sampling_seconds": seconds} | evaluation.as_dict()))
+        print(f"{evaluation.heading()}\n{evaluation.as_text()}\n\nwritten to {out}")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A trained model, what it is asked for, and what the results say about both."""
+    """A trained model and its task.
+
+    Args:
+        pipeline: the model.
+        task: what the model draws, and how that is measured.
+        settings: what to measure.
+        about: the model and the data, for the results.
+    """
 
     pipeline: Pipeline
     task: Task
@@ -110,7 +120,7 @@ class Subject:
 
     @classmethod
     def of(cls, options: EvaluateOptions, pipeline: Pipeline) -> "Subject":
-        """The model of a command on its data: kinds with a judge are drawn from nothing, others are continued."""
+        """The task for the options of a command: kinds with a judge are drawn from nothing, others are continued."""
         names = EvaluationSettings.__dataclass_fields__
         settings = EvaluationSettings(**{name: getattr(options, name) for name in names}).known_for(pipeline)
         require_own_settings(pipeline.kind, settings)
@@ -135,7 +145,7 @@ class Subject:
         return cls(pipeline, task, settings, about)
 
     def drawn(self, corrector: CorrectorOptions, title: str = "sampling") -> tuple[Draws, float]:
-        """New objects (R, N, ...), and how many seconds they took."""
+        """New objects (R, N, ...), and the seconds that this took."""
         settings, sizes = self.settings, self.task.sizes.values()
         batches = sum(-(-num // (settings.batch_size or self.pipeline.batch_size(num))) for num in sizes)
         moves = self.pipeline.num_moves(settings.steps, settings.sampler)
@@ -145,25 +155,25 @@ class Subject:
         return generated, time.monotonic() - began
 
 
-def as_json(found: Any) -> str:
-    """Results as the text of a file."""
-    return json.dumps(found, indent=2, allow_nan=False) + "\n"
+def as_json(results: Any) -> str:
+    """Results as the text of a JSON file."""
+    return json.dumps(results, indent=2, allow_nan=False) + "\n"
 
 
 def _trained(pipeline: Pipeline) -> dict[str, float | None]:
-    """How large the network is and how long it was trained."""
+    """The number of parameters and the length of the training, for the results."""
     size = sum(weight.numel() for weight in pipeline.model.parameters())
     return {"parameters": size, "steps": pipeline.config.steps, "minutes": pipeline.config.minutes}
 
 
 def _data(options: EvaluateOptions, data: DataConfig) -> DataConfig:
-    """The data of training, elsewhere or with another held-out array where the options say so."""
+    """The data of training, at another path or with another held-out array if the options say so."""
     data = data.at(options.data_path)
     return data if options.test_key is None else data.with_test(options.test_key, "test_key")
 
 
 def _samples(options: EvaluateOptions, pipeline: Pipeline) -> Draws | None:
-    """Those of a file, where the options name one."""
+    """The samples in the file that the option `samples` names; None: it names none."""
     if options.samples is None:
         return None
     path, names = Path(options.samples), ["tokens"] if options.ratios is None else ["tokens", "ratio_tokens"]
@@ -181,20 +191,20 @@ def _checked(tokens: NDArray[Any], pipeline: Pipeline) -> torch.Tensor:
     fits = tokens.dtype.kind in "iu" and tokens.ndim == 2 + len(config.shape) and tokens.size > 0
     require(fits, "samples", f"{tokens.dtype} {tokens.shape}", "integers (runs, objects, ...) or (objects, ...)")
     real = tokens if config.data.pad_value is None else tokens[tokens != config.data.pad_value]
-    known = real.size > 0 and real.min() >= 0 and real.max() < config.num_classes
-    require(known, "samples", f"{tokens.min()}..{tokens.max()}", f"categories 0..{config.num_classes - 1}")
+    valid = real.size > 0 and real.min() >= 0 and real.max() < config.num_classes
+    require(valid, "samples", f"{tokens.min()}..{tokens.max()}", f"categories 0..{config.num_classes - 1}")
     return torch.as_tensor(tokens.astype(np.int64))
 
 
 def require_free(name: str | None, option: str, suffix: str) -> None:
-    """Refuse a file that exists, or of another kind."""
+    """Raise an error if the file `name` exists, or does not end with `suffix`."""
     if name is not None:
         free = Path(name).suffix == suffix and not Path(name).exists()
         require(free, option, name, f"a {suffix} file that does not exist")
 
 
 def _new_file(folder: Path) -> Path:
-    """evaluation.json, or evaluation-2.json, ...: the first that does not exist."""
+    """The first of evaluation.json, evaluation-2.json, ... that does not exist in a folder."""
     number = 1
     while (out := folder / f"evaluation{'' if number == 1 else f'-{number}'}.json").exists():
         number += 1

@@ -1,4 +1,4 @@
-"""usd3 export: a trained model as a small folder to share."""
+"""usd3 export: write a small folder of a trained model, to share it."""
 
 import shutil
 import warnings
@@ -17,7 +17,8 @@ from usd3._internal.yaml_json import read_json, read_yaml
 from usd3.evaluation.cards import Card, measured_table, needed_options
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.options import DataConfig, naming_data_path
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig, save_pretrained
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline, save_pretrained
 
 __all__ = ["ExportOptions", "export", "rounded", "without_places"]
 
@@ -28,8 +29,8 @@ _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 class ExportOptions:
     """Write a small folder of a trained model to share: rounded weights and a model card.
 
-    The folder gets config.json, which names no place of this machine, model.safetensors and README.md. It is used as
-    that of a run.
+    The folder gets config.json, which has no path of this machine, model.safetensors and README.md. Other commands use
+    it like the folder of a run.
 
     Args:
         run: folder of a run.
@@ -38,8 +39,8 @@ class ExportOptions:
         name: title of the card; null: the name of the folder.
         data_licence: licence of the data, for the card.
         metrics: what `usd3 evaluate` wrote about the run, a .json file, for the card.
-        data_path: where the data are, if not where they were in training; they are counted for the card.
-        trust_code: allow a network or method of the run that is not ours to be imported, which runs its code.
+        data_path: where the data are, which are counted for the card; null: where they were in training.
+        trust_code: import a kind, network or method of the run that is not ours. This runs its code.
     """
 
     run: str = ""
@@ -56,7 +57,7 @@ class ExportOptions:
 
 
 def export(options: ExportOptions) -> None:
-    """Write the folder, or refuse before anything is written."""
+    """Write the folder. Errors are raised before anything is written."""
     require(options.out is not None, "out", None, "the new folder")
     out, run = Path(str(options.out)), Path(options.run)
     require(is_free(out), "out", out, "a folder that is new or empty")
@@ -67,7 +68,7 @@ def export(options: ExportOptions) -> None:
     for name in ("model", "method"):
         _require_no_place(f"{name}.options", getattr(config, name).options)
     size = sum(weight.numel() for weight in pipeline.model.parameters())
-    known = _about_data(pipeline.config.data, options.data_path)
+    about_data = _about_data(pipeline.config.data, options.data_path)
     measured = None
     if options.metrics is not None:
         file = Path(options.metrics)
@@ -85,14 +86,14 @@ def export(options: ExportOptions) -> None:
         size=(out / "model.safetensors").stat().st_size,
         licence=options.data_licence,
         measured=measured,
-        **known,
+        **about_data,
     )
     write_whole(out / "README.md", card.as_markdown())
     print(f"{card.summary()}\nconfig.json, model.safetensors and README.md in {out}")
 
 
 def _warn_unfinished(recipe: Mapping[str, Any], config: PipelineConfig) -> None:
-    """An interrupted run can be shared, but hardly ever should be."""
+    """Warn if the training was interrupted."""
     steps, minutes = recipe["training"]["steps"], recipe["training"].get("minutes")
     if not config.has_trained(steps, minutes):
         time = "" if minutes is None else f", {config.minutes or 0:.1f} of {minutes:g} minutes"
@@ -100,27 +101,27 @@ def _warn_unfinished(recipe: Mapping[str, Any], config: PipelineConfig) -> None:
 
 
 def rounded(model: nn.Module, dtype: str) -> dict[str, Tensor]:
-    """The state of a network with its parameters in a shorter kind of number; buffers stay exact.
+    """The state dict of a network with its parameters in a shorter number format; buffers stay as they are.
 
-    Refuses weights that are too large for it.
+    Raises an error if a weight is too large for the format `dtype`, "fp16", "bf16" or "fp32".
     """
-    kind, names = _DTYPES[dtype], {name for name, _ in model.named_parameters()}
+    number_format, names = _DTYPES[dtype], {name for name, _ in model.named_parameters()}
     state = {}
     for name, value in model.state_dict().items():
-        state[name] = value.to(kind) if name in names else value
+        state[name] = value.to(number_format) if name in names else value
         fits = not value.is_floating_point() or bool(torch.isfinite(state[name]).eq(torch.isfinite(value)).all())
         require(fits, "dtype", dtype, f"bf16 or fp32, as {name} has numbers up to {value.abs().max():.3g}")
     return state
 
 
 def without_places(config: PipelineConfig) -> PipelineConfig:
-    """The same without the folders of this machine: no path of the data, and none in the kind."""
+    """The config without paths of this machine: that of the data, and those in the kind."""
     kind = config.build_kind().without_places()
     return replace(config, data=replace(config.data, path=None), kind=kind.as_dict())
 
 
 def _require_no_place(name: str, value: Any) -> None:
-    """Refuse a path of this machine among the options of a class of your own."""
+    """Raise an error if `value`, the options called `name`, has an absolute path: other machines do not have it."""
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
         _require_no_place(name, part)
     is_place = isinstance(value, str) and Path(value).is_absolute()
@@ -128,24 +129,24 @@ def _require_no_place(name: str, value: Any) -> None:
 
 
 def _recipe(run: Path) -> dict[str, Any]:
-    """What the recipe of a run says, its data by the name of the file alone."""
+    """The content of a run's recipe.yaml, with the name of the data's file instead of its path."""
     file = run / "recipe.yaml"
     if not file.is_file():
         raise FileNotFoundError(f"run = {run}: expected the folder of a run, with its recipe.yaml")
-    found = read_yaml(file)
+    recipe = read_yaml(file)
     try:
-        path, steps, minutes = found["data"]["path"], found["training"]["steps"], found["training"].get("minutes")
-        known = isinstance(path, str | None) and isinstance(steps, int) and isinstance(minutes, float | int | None)
+        path, steps, minutes = recipe["data"]["path"], recipe["training"]["steps"], recipe["training"].get("minutes")
+        valid = isinstance(path, str | None) and isinstance(steps, int) and isinstance(minutes, float | int | None)
     except (KeyError, TypeError, AttributeError):
-        known = False
-    if not known:
+        valid = False
+    if not valid:
         raise ValueError(f"{file}: expected the recipe of a run, with its data and its training")
-    shared: dict[str, Any] = found | {"data": found["data"] | {"path": None if path is None else Path(path).name}}
+    shared: dict[str, Any] = recipe | {"data": recipe["data"] | {"path": None if path is None else Path(path).name}}
     return shared
 
 
 def _about_data(data: DataConfig, path: str | None) -> dict[str, Any]:
-    """What the card says about the data; less where they are not at hand and nobody said where they are."""
+    """The fields of the card about the data. Without the data there are fewer, unless the user said where they are."""
     name = None if data.path is None else Path(data.path).name
     try:
         with naming_data_path():

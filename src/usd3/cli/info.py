@@ -1,4 +1,4 @@
-"""usd3 info: what is installed, what recipes there are, what a run or a saved model is."""
+"""usd3 info: describe the installation, a recipe, a run or a saved model."""
 
 import importlib.metadata
 import inspect
@@ -17,8 +17,8 @@ from usd3.kernels import chosen
 from usd3.kinds.registry import KINDS
 from usd3.methods import METHODS, Method
 from usd3.nets.options import NETS
+from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.packaged import find_model, list_models, model_summary
-from usd3.pipeline.pipeline import PipelineConfig
 from usd3.recipes import find_recipe, list_recipes
 from usd3.training.checkpoints import find_checkpoints
 
@@ -38,7 +38,7 @@ class InfoOptions:
 
 
 def info(options: InfoOptions) -> None:
-    """Print it."""
+    """Print the description."""
     if options.what is None:
         _installation()
     elif Path(options.what).is_dir() or (options.what in list_models() and options.what not in list_recipes()):
@@ -52,27 +52,27 @@ def info(options: InfoOptions) -> None:
 
 
 def _packaged(name: str) -> None:
-    """The card of a packaged model in short."""
+    """Print the summary of a packaged model's card."""
     folder = find_model(name)
     print("", f"# The trained model {name} comes with the package: usd3 sample {name}", sep="\n")
     print(*(f"# {line}" for line in model_summary(folder)), f"# Its card: {folder / 'README.md'}", sep="\n")
 
 
-def _method(kind: type[Method]) -> None:
-    """What can be chosen of a method."""
-    taken = inspect.signature(kind).parameters.values()
-    own = [f"{p.name} = {p.default!r}" for p in taken if p.name not in ("diffusion", "objective")]
-    about = f"{kind.__name__}: {inspect.cleandoc(kind.__doc__ or '')}"
+def _method(method: type[Method]) -> None:
+    """Print the docstring, the options and the samplers of a method."""
+    parameters = inspect.signature(method).parameters.values()
+    options = [f"{p.name} = {p.default!r}" for p in parameters if p.name not in ("diffusion", "objective")]
+    about = f"{method.__name__}: {inspect.cleandoc(method.__doc__ or '')}"
     print("", *(f"# {line}".rstrip() for line in about.splitlines()), sep="\n")
-    print(f"# method.options: {', '.join(own) or 'none'}")
-    print(f"# method.sampler: {', '.join(kind.samplers)}")
+    print(f"# method.options: {', '.join(options) or 'none'}")
+    print(f"# method.sampler: {', '.join(method.samplers)}")
 
 
 def _installation() -> None:
     print(f"usd3 {__version__}, Python {platform.python_version()}, torch {torch.__version__}")
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     print(f"devices: {', '.join(gpus) or 'no GPU'}, {torch.get_num_threads()} CPU threads")
-    used = [f"{chosen('auto', torch.device(kind))} on {kind}" for kind in (["cuda"] if gpus else []) + ["cpu"]]
+    used = [f"{chosen('auto', torch.device(name))} on {name}" for name in (["cuda"] if gpus else []) + ["cpu"]]
     print(f"losses and draws: {', '.join(used)}; {_triton()}")
     for name in ("lightning", "jsonargparse", "safetensors", "music21", "symusic"):
         try:

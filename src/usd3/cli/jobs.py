@@ -1,4 +1,4 @@
-"""Commands of usd3 in processes of their own, several at a time."""
+"""Run commands of usd3 in processes of their own, several at a time."""
 
 import os
 import re
@@ -28,7 +28,13 @@ _TAIL = 4096  # bytes at the end of a log that are searched
 
 @dataclass(frozen=True)
 class Job:
-    """A command `usd3 ...`; its output is added to the log."""
+    """A command `usd3 ...`.
+
+    Args:
+        label: its name in messages.
+        arguments: the words after `usd3`.
+        log: the file that its output is appended to.
+    """
 
     label: str
     arguments: Sequence[str]
@@ -36,11 +42,16 @@ class Job:
 
 
 def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
-    """Run all jobs, `at_once` at a time; the reason of each failure, by the label of its job.
+    """Run all jobs; returns the reason of each failure, by the label of its job.
 
-    If a job fails, the others go on. While no job begins or ends, a line now and then says how long the running ones
-    will take, from their logs. An interruption is passed on once to the running jobs, and they are waited for: a
-    training then saves a checkpoint.
+    If a job fails, the others go on. While no job begins or ends, a line every 30 seconds says how long the running
+    jobs will take, according to their logs. An interruption ends the running jobs and waits for them: a training then
+    saves a checkpoint.
+
+    Args:
+        title: what the jobs do, for messages.
+        jobs: the jobs, in the order in which they start.
+        at_once: number of jobs that run at the same time.
     """
     waiting, failed, last_line = list(jobs), dict[str, str](), time.monotonic()
     running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}  # by slot, 0..at_once - 1
@@ -70,10 +81,7 @@ def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
 
 
 def call(words: Sequence[str]) -> int:
-    """Run a program to its end; its exit status.
-
-    An interruption is passed on to it, and it is waited for, as in `run_jobs`.
-    """
+    """Run a program and return its exit status. An interruption ends the program and waits for it."""
     with _terminated_as_interrupted():
         process = subprocess.Popen(words, start_new_session=True, env=child_environment())
         try:
@@ -156,7 +164,7 @@ def _last_line(log: Path) -> str:
 
 
 def _time_left(log: Path) -> str:
-    """The time left by the last progress of this job in the log, as in " (1:23 left)"; empty if it is unknown."""
+    """The last time left that a job printed into its log, such as " (1:23 left)"; empty if it printed none."""
     with open(log, "rb") as file:
         file.seek(max(0, os.path.getsize(log) - _TAIL))
         tail = file.read().decode(errors="replace").rpartition("\n$ usd3 ")[2]  # without earlier jobs

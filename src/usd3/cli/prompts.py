@@ -1,4 +1,4 @@
-"""What `usd3 sample` continues or fills: held-out objects, arrays, MIDI files or images."""
+"""The prompts of `usd3 sample`: objects to continue or to fill, from the data, arrays, MIDI files or images."""
 
 import warnings
 from dataclasses import dataclass, replace
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from usd3._internal.checks import require
 from usd3.core.given import named_elements, prefix_given
-from usd3.kinds.base import Renderer
 from usd3.kinds.dataset import Sequences
 from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.options import naming_data_path
+from usd3.kinds.rendering import Renderer
 from usd3.pipeline.pipeline import Pipeline
 
 __all__ = ["Prompt", "PromptOptions", "read_prompt"]
@@ -23,23 +23,22 @@ _SOME_LEFT = "fewer than all elements, so that some are drawn"
 
 @dataclass
 class PromptOptions:
-    """Which rows of which file, and what of them is given.
+    """Which rows of which file to continue or to fill, and which of their elements are given.
 
     Args:
-        num: how many objects; of a prompt with several rows, at most so many of them. null: 4, or 1 where `out` is one
-            MIDI file.
+        num: number of objects, or the largest number of rows of a prompt. null: 4, or 1 if `out` is one MIDI file.
         prompt: continue or fill these: "test" for held-out objects of the data the model was trained on, an .npy or
-            .npz file (array "tokens", that of the held-out data, or the only one), a MIDI file, or an image, .png,
-            .jpg or .webp, of which the middle square is taken; null: draw freely.
-        first: the first row of the prompt to use.
-        prefix: elements at the start of the prompt that are given; null: as in training. Of images it, `fill` or
-            `given` is needed.
-        fill: START:STOP, the elements of the prompt to fill; all others are given. Instead of `prefix`. Of objects with
-            several dimensions also a box, one START:STOP for each of them: 2:6,0:4 fills rows 2..5 of columns 0..3.
-            Several gaps have semicolons between them, and quotes for the shell: "0:20;26:80".
+            .npz file (the array "tokens", the one with the name of the held-out data, or the only one), a MIDI file, or
+            an image, .png, .jpg or .webp, of which the middle square is used; null: draw new objects.
+        first: index of the first row of the prompt to use.
+        prefix: number of elements at the start of the prompt that are given; null: as in training. Images need it,
+            `fill` or `given`.
+        fill: START:STOP, the elements of the prompt to fill, instead of `prefix`; all others are given. For objects of
+            several dimensions also a box, one START:STOP for each: 2:6,0:4 fills rows 2..5 of columns 0..3. Several
+            gaps are separated by semicolons, in quotes for the shell: "0:20;26:80".
         given: the elements of the prompt that stay, written like `fill`; all others are drawn. Instead of both.
-        data_path: where the data are, if not where they were in training: for the prompt "test", and to know the
-            training images again.
+        data_path: where the data are, for the prompt "test" and to recognise the training images; null: where they
+            were in training.
     """
 
     num: int | None = None
@@ -53,7 +52,14 @@ class PromptOptions:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Tokens (N, ...) in the categories of the data, padding, which elements are given (...), names of the rows."""
+    """A prompt for each object, or nothing at all.
+
+    Args:
+        tokens: (N, ...) in the categories of the data; None: there is no prompt.
+        pad: (N, ...) True where an element is padding.
+        given: (...) True where an element is given.
+        names: where each row comes from.
+    """
 
     tokens: Tensor | None = None
     pad: Tensor | None = None
@@ -62,22 +68,22 @@ class Prompt:
 
 
 def read_prompt(options: PromptOptions, pipeline: Pipeline, num: int, renderer: Renderer) -> Prompt:
-    """What to continue or to fill, at most `num` rows, fitted to the model's objects."""
+    """The prompt that the options name, at most `num` rows, in the shape of the model's objects."""
     shape = tuple(pipeline.config.shape)
     if options.prompt is None:
         unset = all(value is None for value in (options.fill, options.given, options.prefix)) and not options.first
         which = "`prefix`, `fill`, `given` or `first` is set"
         require(unset, "prompt", None, f"--prompt, what to continue or to fill, as {which}")
         return Prompt()
-    says_given = any(value is not None for value in (options.fill, options.given, options.prefix))
-    given = _given(options, pipeline) if says_given or not renderer.has_holes else None
+    options_say_given = any(value is not None for value in (options.fill, options.given, options.prefix))
+    given = _given(options, pipeline) if options_say_given or not renderer.has_holes else None
     if pipeline.config.given == "none":
         warnings.warn(
             "the model was trained with training.given none: it never saw elements that are given", stacklevel=2
         )
-    objects, shown_given = _read(options, pipeline, renderer)
+    objects, given_in_file = _read(options, pipeline, renderer)
     if given is None:
-        given = _given(options, pipeline) if shown_given is None else shown_given.flatten()
+        given = _given(options, pipeline) if given_in_file is None else given_in_file.flatten()
     count = len(objects.tokens)
     require(0 <= options.first < count, "first", options.first, f"a row, 0..{count - 1}")
     chosen = slice(options.first, options.first + num)
@@ -87,15 +93,15 @@ def read_prompt(options: PromptOptions, pipeline: Pipeline, num: int, renderer: 
         pad = None if pad is None else pad.expand(num, *pad.shape[1:])
     if rows.shape[1:] != shape:  # longer or shorter than the model's objects: what is not given is drawn
         require(rows.dim() == 2 and len(shape) == 1, "prompt", tuple(rows.shape), f"objects of shape {shape}")
-        known = int(given.nonzero().max()) + 1 if given.any() else 0
-        long_enough = rows.shape[1] >= known
-        require(long_enough, "prompt", f"of length {rows.shape[1]}", f"at least the {known} elements that are given")
+        needed = int(given.nonzero().max()) + 1 if given.any() else 0
+        long_enough = rows.shape[1] >= needed
+        require(long_enough, "prompt", f"of length {rows.shape[1]}", f"at least the {needed} elements that are given")
         rows, pad = torch.nn.functional.pad(rows[:, : shape[0]], (0, max(0, shape[0] - rows.shape[1]))), None
     return Prompt(rows, None if pad is None else pad[chosen], given.reshape(shape), names)
 
 
 def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
-    """Which elements of a prompt are given, flat."""
+    """(L,) True where an element of a prompt is given, by the options."""
     shape = torch.Size(pipeline.config.shape)
     length = shape.numel()
     if options.fill is None and options.given is None:
@@ -118,7 +124,7 @@ def _given(options: PromptOptions, pipeline: Pipeline) -> Tensor:
 
 
 def _read(options: PromptOptions, pipeline: Pipeline, renderer: Renderer) -> tuple[Sequences, Tensor | None]:
-    """The rows of a prompt in the categories of the data, and which elements are given where the prompt shows it."""
+    """The rows of a prompt in the categories of the data, and a mask of given elements if the file has holes."""
     prompt, kind = str(options.prompt), pipeline.kind
     path = Path(prompt)
     if prompt == "test":
@@ -137,10 +143,10 @@ def _read(options: PromptOptions, pipeline: Pipeline, renderer: Renderer) -> tup
 
 
 def _read_arrays(path: Path, pipeline: Pipeline) -> Sequences:
-    """The rows of an .npy file, or of one array of an .npz file."""
+    """The rows in an .npy file, or in one array of an .npz file."""
     stored = read_arrays(path)
     arrays = dict(stored) if isinstance(stored, dict) else {"tokens": stored}
-    arrays.pop("about", None)  # says where tokens come from, and holds none
+    arrays.pop("about", None)  # it is about the tokens, and has none
     data = pipeline.config.data
     name = next((key for key in ("tokens", data.test_key) if key in arrays or len(arrays) == 1), "tokens")
     tokens = next(iter(arrays.values())) if len(arrays) == 1 else arrays.get(name)
@@ -159,5 +165,5 @@ def _read_arrays(path: Path, pipeline: Pipeline) -> Sequences:
         fits = pad.dtype == bool and pad.shape == tokens.shape
         require(fits, "pad of the prompt", f"{pad.dtype} {pad.shape}", f"booleans of shape {tokens.shape}")
         tokens = np.where(pad, 0, tokens)
-    known = None if pad is None or not pad.any() else torch.as_tensor(pad)
-    return Sequences(torch.as_tensor(tokens.astype(np.int64)), known)
+    padding = None if pad is None or not pad.any() else torch.as_tensor(pad)
+    return Sequences(torch.as_tensor(tokens.astype(np.int64)), padding)

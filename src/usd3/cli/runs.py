@@ -1,4 +1,4 @@
-"""What the commands that train do alike."""
+"""What all commands that train have in common: the folder of the run."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -22,8 +22,8 @@ class RunOptions:
 
     Args:
         run: folder of the run; null: a new one below runs/.
-        resume: folder of a run to go on with, from its newest whole checkpoint; its own options hold where no others
-            are given.
+        resume: folder of a run to continue from its newest complete checkpoint, with its own options unless others are
+            given.
         progress: show progress.
     """
 
@@ -34,20 +34,25 @@ class RunOptions:
 
 @contextmanager
 def run_folder(command: str, named: str | None, name: str) -> Iterator[Path]:
-    """The folder of a run, `named` or a new one below runs/; inside, an interruption says how to go on.
+    """The folder of a run. Inside, the message of an interruption says how to continue the run.
 
-    Where the run does not begin, the folders that were made for it go again, and no others.
+    If the run does not begin, the folders that were created for it are removed again.
+
+    Args:
+        command: the command that continues the run, without `usd3`.
+        named: the folder that the user chose; None: a new one below runs/.
+        name: the beginning of the new folder's name.
     """
     place = Path("runs" if named is None else named)
-    made = [path for path in (place, *place.parents) if not path.exists()]
+    created = [path for path in (place, *place.parents) if not path.exists()]
     folder = new_folder(place, name) if named is None else place
-    made = made if named is not None else [folder, *made]
+    created = created if named is not None else [folder, *created]
     try:
         yield folder
     except BaseException as error:
         with suppress(OSError):
-            for path in made:
-                path.rmdir()  # if nothing came into it
+            for path in created:
+                path.rmdir()  # fails if the folder is not empty
         if not isinstance(error, KeyboardInterrupt | SystemExit):  # Lightning turns some signals into an exit
             raise
         begun = (folder / "recipe.yaml").is_file()
@@ -56,15 +61,22 @@ def run_folder(command: str, named: str | None, name: str) -> Iterator[Path]:
         raise KeyboardInterrupt(f"({'; '.join([*at, then])})") from None
 
 
-def trained_in(options: RunOptions, name: str, kind: type[Config], train: Callable[..., object]) -> Path:
-    """Train with the options that are those of `kind`; the folder of the run."""
-    values = {field.name: getattr(options, field.name) for field in fields(kind)}
+def trained_in(options: RunOptions, name: str, config_class: type[Config], train: Callable[..., object]) -> Path:
+    """Train a network for images and return the folder of the run.
+
+    Args:
+        options: the options of the command; they have all fields of `config_class`.
+        name: name of the command.
+        config_class: the options of the training.
+        train: called as train(config, folder, resume=..., progress=...).
+    """
+    values = {field.name: getattr(options, field.name) for field in fields(config_class)}
     for path in ("images", "perceptual", "lpips"):
         if values.get(path) is not None:
             values[path] = os.path.abspath(values[path])  # found again from any folder
     require(values["images"] is not None, "images", None, "the images, a file or a folder")
     require(os.path.exists(values["images"]), "images", values["images"], "a file or folder that exists")
-    config, resumed = kind(**values), options.resume is not None
+    config, resumed = config_class(**values), options.resume is not None
     require(not resumed or options.run is None, "run", options.run, "null where resume is given")
     with run_folder(name, options.resume if resumed else options.run, name) as folder:
         train(config, folder, resume=resumed, progress=options.progress)

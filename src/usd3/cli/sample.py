@@ -1,29 +1,27 @@
-"""usd3 sample: draw from a trained model, freely, as a continuation, or into a gap."""
+"""usd3 sample: draw from a trained model: new objects, continuations, or fills of gaps."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from usd3._internal.checks import as_count, require
+from usd3._internal.checks import as_count
 from usd3._internal.fields import require_fields
-from usd3._internal.files import is_free, new_folder, written_whole
+from usd3._internal.files import new_folder
 from usd3._internal.processes import is_main
 from usd3._internal.progress import counted
 from usd3.cli.prompts import Prompt, PromptOptions, read_prompt
 from usd3.core.samplers import Corrector, Step
-from usd3.kinds.base import Drawn, Kind, Renderer, Request
 from usd3.kinds.registry import RenderOptions, require_own_options
+from usd3.kinds.rendering import Drawn, Renderer, Request
 from usd3.pipeline.packaged import results_folder
 from usd3.pipeline.pipeline import Pipeline
 
 __all__ = ["CorrectorOptions", "SampleOptions", "sample"]
 
-_USUAL = 4  # samples, where nothing says how many
-_FOR_MANY = (".npz", ".png", ".gif")  # files that hold several objects
+_DEFAULT_NUM = 4  # samples
 _MOST_FRAMES = 60
 
 
@@ -33,9 +31,9 @@ class CorrectorOptions:
 
     Args:
         num_steps: moves after a step; 0: no corrector.
-        step_size: length of a move, or "auto", which is 0.001; moves are shortened where an element would jump with a
+        step_size: length of a move, or "auto", which is 0.001. A move is shortened if an element would jump with a
             probability above 0.8.
-        last: correct only after the last so many steps; null: after all.
+        last: correct only after this many last steps; null: after all steps.
     """
 
     num_steps: int = 0
@@ -46,7 +44,7 @@ class CorrectorOptions:
         require_fields(self, "corrector")
 
     def build(self) -> Corrector | None:
-        """The corrector, if any."""
+        """The corrector; None if `num_steps` is 0."""
         return Corrector(self.num_steps, self.step_size, self.last) if self.num_steps else None
 
 
@@ -58,19 +56,19 @@ class SampleOptions(RenderOptions, PromptOptions):
         model: folder of a run or of a saved model, or the name of a packaged one.
         steps: sampling steps; null: 100, or all of a model with fewer in discrete time.
         out: a folder for all results, or one file, .npz, .mid, .png or .gif; null: a new folder in that of the model,
-            of a packaged or exported one below runs/models. Of images it gets samples.npz (tokens), samples.png (up to
-            100 of them), images/ (each in a file, where they are at most 100; usd3 decode writes any number) and, for a
-            prompt, inpainting.png.
+            or below runs/models if the model is packaged or exported. For images the folder gets samples.npz (tokens),
+            samples.png (up to 100 images), images/ (a file for each, if there are at most 100; usd3 decode writes any
+            number) and, with a prompt, inpainting.png.
         corrector: MCMC corrector.
         sampler: one of the method's; null: its own. USD3 has "exact", and for comparison "euler", "tau_leaping" and
             "gillespie".
-        temperature: divide the logits by this; below 1 keeps closer to what the model finds likely.
+        temperature: divide the logits by this; below 1, samples are closer to what the model finds likely.
         animate: also write denoising.gif, the way from noise to the samples.
         seed: seed of all draws.
         batch_size: objects at once; null: chosen by memory.
-        device: "cpu" or "cuda"; null: a GPU where there is one.
+        device: "cpu" or "cuda"; null: a GPU if there is one.
         compile: compile the network, which takes up to a minute at the start; pays for thousands of objects on a GPU.
-        trust_code: allow a network or method of the model that is not ours to be imported, which runs its code.
+        trust_code: import a kind, network or method of the model that is not ours. This runs its code.
     """
 
     model: str = ""
@@ -88,18 +86,19 @@ class SampleOptions(RenderOptions, PromptOptions):
 
 
 def sample(options: SampleOptions) -> None:
-    """Draw and write the results."""
+    """Draw from a model and write the results."""
     pipeline = Pipeline.from_pretrained(
         options.model, trust_code=options.trust_code, device=options.device, compile=options.compile
     )
-    one_object = Path(options.out or "").suffix not in ("", *_FOR_MANY)
-    wanted = (1 if one_object else _USUAL) if options.num is None else options.num
-    as_count(wanted, "num", 1)
+    single = Path(options.out or "").suffix in pipeline.kind.single_object_suffixes
+    num = (1 if single else _DEFAULT_NUM) if options.num is None else options.num
+    as_count(num, "num", 1)
     require_own_options(pipeline.kind, options)
-    _require_free(options.out, wanted, pipeline.kind)
+    if options.out is not None and is_main():
+        pipeline.kind.require_writable(Path(options.out), num)
     renderer = _renderer(options, pipeline)
-    prompt = read_prompt(options, pipeline, wanted, renderer)
-    x, frames = _draw(options, pipeline, prompt, wanted, renderer.num_animated)
+    prompt = read_prompt(options, pipeline, num, renderer)
+    x, frames = _draw(options, pipeline, prompt, num, renderer.num_animated)
     if is_main():
         out = new_folder(results_folder(options.model), "samples") if options.out is None else Path(options.out)
         _write_arrays(out, x, prompt, pipeline)
@@ -107,13 +106,13 @@ def sample(options: SampleOptions) -> None:
             if out.suffix != ".npz":
                 renderer.write(_drawn(x, prompt, frames, pipeline), out)
         except KeyboardInterrupt:
-            kept = "" if out.suffix else f"(the samples are in {out / 'samples.npz'})"
-            raise KeyboardInterrupt(kept) from None
+            hint = "" if out.suffix else f"(the samples are in {out / 'samples.npz'})"
+            raise KeyboardInterrupt(hint) from None
         print(f"{len(x)} {'sample' if len(x) == 1 else 'samples'} in {out}")
 
 
 def _renderer(options: SampleOptions, pipeline: Pipeline) -> Renderer:
-    """What writes the samples; opened before anything is drawn, as something may be missing."""
+    """The renderer of the model's kind. It raises an error now if a file that it needs is missing."""
     request = Request(
         options=options,
         suffix=Path(options.out or "").suffix,
@@ -126,24 +125,14 @@ def _renderer(options: SampleOptions, pipeline: Pipeline) -> Renderer:
     return pipeline.kind.renderer(request)
 
 
-def _require_free(name: str | None, num: int, kind: Kind) -> None:
-    """Results go to a folder that is new, or to a file that does not exist, of a kind that can be written."""
-    if name is None:
-        return
-    out, endings = Path(name), kind.suffixes
-    require(
-        is_free(out) or not is_main(), "out", out, "a name that is not taken: choose another, or remove what is there"
-    )
-    require(out.suffix in ("", *endings), "out", out, f"a folder or a file that ends with {', '.join(endings)}")
-    one_object = out.suffix not in ("", *_FOR_MANY)
-    require(not one_object or num == 1, "num", num, f"1 where `out` is one {out.suffix} file")
-
-
 def _draw(
-    options: SampleOptions, pipeline: Pipeline, prompt: Prompt, wanted: int, num_animated: int
+    options: SampleOptions, pipeline: Pipeline, prompt: Prompt, num: int, num_animated: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """The samples (N, ...), and frames of the first `num_animated` on their way where an animation is asked for."""
-    num = wanted if prompt.tokens is None else len(prompt.tokens)
+    """The samples (N, ...), and the frames of an animation, each with the first `num_animated` objects.
+
+    There are no frames unless the options ask for an animation.
+    """
+    num = num if prompt.tokens is None else len(prompt.tokens)
     frames: list[Tensor] = []
     complete = not (options.animate or str(options.out).endswith(".gif"))
     batches = -(-num // (options.batch_size or pipeline.batch_size(num)))
@@ -153,7 +142,7 @@ def _draw(
             count(step)
             nonlocal complete
             every, last = -(-step.num_steps // _MOST_FRAMES), step.index == step.num_steps - 1
-            if not complete and (step.index % every == 0 or last):  # of the first batch
+            if not complete and (step.index % every == 0 or last):  # only in the first batch
                 frames.append(step.x_s[:num_animated].cpu())
                 complete = last
 
@@ -181,12 +170,11 @@ def _write_arrays(out: Path, x: Tensor, prompt: Prompt, pipeline: Pipeline) -> N
         arrays["given"] = prompt.given.reshape(x.shape[1:]).numpy()
     if prompt.pad is not None:
         arrays["pad"] = prompt.pad.numpy()
-    with written_whole(out if out.suffix else out / "samples.npz") as file:
-        np.savez_compressed(file, **arrays, **pipeline.kind.about_arrays())
+    pipeline.kind.write_arrays(out, **arrays)
 
 
 def _drawn(x: Tensor, prompt: Prompt, frames: list[Tensor], pipeline: Pipeline) -> Drawn:
-    """What a renderer draws: categories of the data, 0 where padding has a value of its own."""
+    """The samples for a renderer: in the categories of the data, with 0 instead of the pad value."""
     if prompt.pad is not None and pipeline.config.data.pad_value is not None:
         x = x.masked_fill(prompt.pad, 0)
     decoded = [_decoded_frame(frame, pipeline) for frame in frames]
@@ -195,6 +183,6 @@ def _drawn(x: Tensor, prompt: Prompt, frames: list[Tensor], pipeline: Pipeline) 
 
 
 def _decoded_frame(frame: Tensor, pipeline: Pipeline) -> Tensor:
-    """Categories of the data; the mask of absorbing noise stays the last category."""
+    """A frame in the categories of the data. The mask of absorbing noise stays category `num_classes`."""
     top = pipeline.config.num_classes
     return torch.where(frame < top, pipeline.decoded(frame.clamp(max=top - 1)), top)

@@ -70,8 +70,8 @@ def sweep(options: EvaluateOptions) -> None:
         options.model, trust_code=options.trust_code, device=options.device, compile=options.compile
     )
     possible = pipeline.method.corrects or not any(corrector.num_steps for corrector in chosen)
-    kind = type(pipeline.method).__name__
-    require(possible, "sweep", options.sweep, f"0 for {kind}, which has no place for a corrector")
+    method = type(pipeline.method).__name__
+    require(possible, "sweep", options.sweep, f"0 for {method}, which has no place for a corrector")
     subject = Subject.of(options, pipeline)
     results = _kept(folder, subject)
     folder = new_folder(results_folder(options.model), "sweep") if folder is None and is_main() else folder
@@ -88,7 +88,7 @@ def sweep(options: EvaluateOptions) -> None:
 
 
 def _measured(subject: Subject, corrector: CorrectorOptions, before: Sequence[Any], title: str) -> dict[str, Any]:
-    """The results of one corrector; reference rows and bounds, which do not depend on it, are those of the first."""
+    """The results of one corrector. Reference rows and bounds do not depend on it: they are measured once."""
     generated, seconds = subject.drawn(corrector, title)
     settings = replace(subject.settings, baselines=False, bound_samples=0) if before else subject.settings
     results = subject.task.measure(generated, settings).as_dict()
@@ -99,7 +99,7 @@ def _measured(subject: Subject, corrector: CorrectorOptions, before: Sequence[An
 
 
 def _kept(folder: Path | None, subject: Subject) -> list[dict[str, Any]]:
-    """The results of an earlier command; refuses those of another model or with other settings."""
+    """The results of an earlier command in this folder. Raises an error if model or settings were others."""
     if folder is None or not (file := folder / _RESULTS).is_file():
         return []
     try:

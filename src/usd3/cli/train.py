@@ -13,7 +13,7 @@ from usd3.training.run import fit
 
 __all__ = ["TrainOptions", "train"]
 
-_PASSED_ON = "USD3_RUN"  # tells the processes that Lightning starts which folder the run has
+_FOLDER_VARIABLE = "USD3_RUN"  # names the folder of the run to the processes that Lightning starts
 
 
 @dataclass
@@ -22,10 +22,10 @@ class TrainOptions(Recipe):
 
     Args:
         run: folder of the run; null: a new one below runs/, named after the recipe.
-        resume: folder of a run to go on with, from its newest whole checkpoint; its own recipe is used.
+        resume: folder of a run to continue from its newest complete checkpoint, with its own recipe.
         progress: show progress.
-        trust_code: allow a network or method that a recipe or a resumed run names, and that is not ours, to be
-            imported, which runs its code. Not needed for one that is named on the command line.
+        trust_code: import a kind, network or method that is not ours, if a recipe or a resumed run names one. This runs
+            its code. Not needed for a class that is named on the command line.
     """
 
     run: str | None = None
@@ -35,22 +35,22 @@ class TrainOptions(Recipe):
 
 
 def train(options: TrainOptions, names: list[str]) -> None:
-    """Train; prints where the run is. `names` are those of the recipes."""
+    """Train a model and print the folder of the run. `names` are the recipes."""
     recipe = options.recipe
     if options.resume is not None:
         require(options.run is None, "run", options.run, "null where resume is given")
-    named = options.resume or (None if is_main() else os.environ.get(_PASSED_ON)) or options.run
+    named = options.resume or (None if is_main() else os.environ.get(_FOLDER_VARIABLE)) or options.run
     alone = named is not None or rank_and_world()[1] == 1
     require(alone, "run", options.run, "the folder of the run, as a launcher started several processes")
     if recipe.data.path is not None:
-        recipe.data.path = os.path.abspath(recipe.data.path)  # found again from any folder
+        recipe.data.path = os.path.abspath(recipe.data.path)  # valid in every working folder
     trust = " --trust_code true" if foreign_classes(recipe) else ""
     with run_folder(f"train{trust}", named, "-".join(Path(name).stem for name in names)) as folder:
-        os.environ[_PASSED_ON] = str(folder)
+        os.environ[_FOLDER_VARIABLE] = str(folder)
         try:
             fit(recipe, folder, resume=options.resume is not None, progress=options.progress)
         finally:
-            del os.environ[_PASSED_ON]
+            del os.environ[_FOLDER_VARIABLE]
     if is_main():
         print(f"the trained model is in {folder}")
         print(f"  usd3 sample {folder}{trust}      usd3 evaluate {folder}{trust}")

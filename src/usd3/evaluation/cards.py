@@ -1,4 +1,4 @@
-"""The card of a model that is shared: what is known about it, written by the program."""
+"""Model cards: the README.md of a model that is shared."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,21 +15,32 @@ from usd3.core.options import DiffusionConfig
 from usd3.evaluation.comparison import heading, read_references, read_row
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.evaluation.tables import markdown_table
-from usd3.pipeline.pipeline import PipelineConfig
+from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.trust import foreign_classes
 
 __all__ = ["Card", "measured_table", "needed_options"]
 
-_UNSAID = ("images", "baselines", "batch_size")
+_OMITTED = ("images", "baselines", "batch_size")  # settings that name paths or do not change the numbers of the model
 
 
 @dataclass(frozen=True)
 class Card:
-    """What is known about a model.
+    """The content of a model card.
 
-    `folder` is the name of its folder, `recipe` what its recipe.yaml says, `size` that of the file of weights in bytes.
-    Of the data, `counts` are the objects to train on and those held out, `file` is their file or folder; None: not
-    known.
+    Args:
+        title: title of the card.
+        folder: name of the model's folder.
+        config: the content of config.json.
+        recipe: the content of recipe.yaml.
+        parameters: number of parameters.
+        dtype: number format of the stored weights.
+        size: size of the file of weights in bytes.
+        data_name: name of the data.
+        counts: number of training and of held-out objects; None: unknown.
+        split: how the held-out objects were chosen; None: unknown.
+        licence: licence of the data; None: not stated.
+        file: name of the file or folder of the data; None: they come with a package.
+        measured: the table of `measured_table`; None: nothing was measured.
     """
 
     title: str
@@ -47,13 +58,13 @@ class Card:
     measured: str | None = None
 
     def as_markdown(self) -> str:
-        """The whole card."""
+        """The card as Markdown."""
         parts = {"Use": self._use(), "Data": self._data(), "Training": self._training(), "Measures": self.measured}
         sections = [f"## {title}\n\n{text}" for title, text in parts.items() if text is not None]
         return "\n\n".join([f"# {self.title}", self.summary(), *sections, f"## Versions\n\n{self._versions()}"]) + "\n"
 
     def summary(self) -> str:
-        """The model in one line."""
+        """The description of the model in one line."""
         steps, minutes = self.config.steps, self.config.minutes
         time = "" if minutes is None else f", {minutes:.1f} minutes"
         numbers = f"{self.parameters:,} parameters in {self.size / 1e6:.3g} MB ({self.dtype})"
@@ -109,24 +120,32 @@ def needed_options(config: PipelineConfig) -> list[str]:
     return [*(["--data_path PATH"] if kind.needs_path(config.data) else []), *kind.evaluate_options]
 
 
-def measured_table(found: Any, model: str, file: Path, trained: Mapping[str, Any], needed: Sequence[str]) -> str:
-    """The table of what `usd3 evaluate` wrote into a file, which must be about this model, and how to repeat it."""
+def measured_table(results: Any, model: str, file: Path, trained: Mapping[str, Any], needed: Sequence[str]) -> str:
+    """A table of results, and the command that repeats the evaluation.
+
+    Args:
+        results: what `usd3 evaluate` wrote.
+        model: name of the model's folder, for the command.
+        file: the file of the results, for error messages.
+        trained: number of parameters and of training steps; results of another model raise an error.
+        needed: options that the command needs on another machine.
+    """
     try:
-        about = {key: found["trained"][key] for key in trained}
-        compared = found.get("compared_with")
+        about = {key: results["trained"][key] for key in trained}
+        compared = results.get("compared_with")
         if compared is not None:
-            found = found | _without_places(compared, found.get("title"))
-        table = markdown_table([read_row("model", found), *read_references(found)])
-        title, version, asked = heading(found), found["torch"], _options(found["settings"])
+            results = results | _without_places(compared, results.get("title"))
+        table = markdown_table([read_row("model", results), *read_references(results)])
+        title, version, options = heading(results), results["torch"], _options(results["settings"])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"metrics = {file}: expected what `usd3 evaluate` wrote ({error!r})") from None
     for key, value in trained.items():
         require(about[key] == value, f"{key} in {file}", about[key], f"{value}, as the model has")
-    return f"{title}; by `{' '.join(['usd3 evaluate', model, *needed, *asked])}` with torch {version}.\n\n{table}"
+    return f"{title}; by `{' '.join(['usd3 evaluate', model, *needed, *options])}` with torch {version}.\n\n{table}"
 
 
 def _without_places(compared_with: Mapping[str, Any], title: str | None) -> dict[str, Any]:
-    """What sets were compared with, and the title, with names in place of folders of the machine that measured."""
+    """`compared_with` and the title of results, with the names of folders instead of their paths."""
     names = {key: Path(value).name for key, value in compared_with.items() if isinstance(value, str)}
     for key, name in names.items():
         title = None if title is None else title.replace(compared_with[key], name)
@@ -134,9 +153,7 @@ def _without_places(compared_with: Mapping[str, Any], title: str | None) -> dict
 
 
 def _options(settings: Mapping[str, Any]) -> list[str]:
-    """The options of an evaluation that are not the default, without those that name a place or do not matter."""
-    usual = asdict(
-        EvaluationSettings(steps=DiffusionConfig().usual_steps, from_nothing=True)
-    )  # as `usd3 evaluate` does
-    own = {name: value for name, value in settings.items() if value != usual[name]}
-    return [f"--{name} {json.dumps(own[name])}" for name in usual if name in own and name not in _UNSAID]
+    """The options of `usd3 evaluate` that differ from their defaults."""
+    defaults = asdict(EvaluationSettings(steps=DiffusionConfig().usual_steps, from_nothing=True))
+    changed = {name: value for name, value in settings.items() if value != defaults[name]}
+    return [f"--{name} {json.dumps(changed[name])}" for name in defaults if name in changed and name not in _OMITTED]

@@ -42,8 +42,8 @@ COSTS = {
     "sampling_steps": "sampling steps",
     "seconds_per_object": "sampling s per object",
 }
-_ONCE_JUDGED = "image_tokens"  # the kind of older results that compare sets and have no title
-_AUGMENTATION = ("transpose", "scramble")  # they change how a run trains, and not which objects are held out
+_KIND_WITHOUT_TITLE = "image_tokens"  # results of older versions that compare sets, all of images, have no title
+_AUGMENTATION = ("transpose", "scramble")  # they do not change which objects are held out
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def heading(results: Mapping[str, Any]) -> str:
     """The line above a table, from the results of `usd3 evaluate`: what was drawn, and what it is compared with."""
     settings, compared_with = results["settings"], results.get("compared_with")
     if compared_with is not None:
-        title = results.get("title") or KINDS[_ONCE_JUDGED].describe_sets(settings, compared_with)
+        title = results.get("title") or KINDS[_KIND_WITHOUT_TITLE].describe_sets(settings, compared_with)
         return f"{results['data']}: {title}"
     line = f"{results['data']}: {results['objects']} held-out objects, first {settings['prefix']} elements given, "
     line += f"{settings['runs']} continuations of each in {settings['steps']} steps, seed {settings['seed']}"
@@ -118,7 +118,7 @@ def heading(results: Mapping[str, Any]) -> str:
 
 
 def require_comparable(runs: Mapping[str, tuple[DataConfig, int]]) -> None:
-    """Refuse runs whose data, split or prefix differ from those of the first run.
+    """Raise an error if the data, the split or the prefix of a run differ from those of the first run.
 
     The path of the data may be missing: an exported model does not know it.
 
@@ -139,18 +139,17 @@ def require_comparable(runs: Mapping[str, tuple[DataConfig, int]]) -> None:
 
 
 def marks(rows: Sequence[Row], metric: str) -> list[int]:
-    """For each row 1 if it is the best, 2 if it is the second best, else 0. Values that are printed alike are equal.
+    """For each row 1 if it is the best, 2 if it is the second best, otherwise 0. Values that print the same are equal.
 
-    Nothing is marked if no direction is better, or if all known values are equal. Of two values only the best is
-    marked.
+    All are 0 if the metric has no better direction, or if all values are equal. Of two values only the best is marked.
     """
     means = [row.mean(metric) for row in rows]
     printed = [float(digits(mean)) if math.isfinite(mean) else math.nan for mean in means]
-    known = [value for value in printed if not math.isnan(value)]
+    num_values = sum(not math.isnan(value) for value in printed)
     better = METRICS[metric].better
     if better is None:
         return [0] * len(rows)
-    return ranks(printed, better == "higher", most=1 if len(known) == 2 else 2)
+    return ranks(printed, better == "higher", most=1 if num_values == 2 else 2)
 
 
 def digits(value: float) -> str:

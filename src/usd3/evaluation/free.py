@@ -1,4 +1,4 @@
-"""How good are sets of objects drawn from nothing, beside real ones? For kinds that have a judge, such as images."""
+"""How good are sets of objects drawn from nothing, compared with real ones? For kinds with a judge, such as images."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,21 +11,27 @@ from usd3._internal.checks import require
 from usd3._internal.progress import say
 from usd3._internal.threads import waiting_asleep
 from usd3.core.samplers import Corrector, Step
-from usd3.evaluation.evaluate import Draws, Evaluation, draw_runs, require_same_shape
+from usd3.evaluation.held_out import require_same_shape
+from usd3.evaluation.results import Evaluation, Rows
 from usd3.evaluation.settings import EvaluationSettings
+from usd3.evaluation.tasks import Draws, draw_runs
 from usd3.kinds.base import Judge
 from usd3.kinds.dataset import Dataset
 from usd3.metrics.summary import Summary, format_table, summarise
 from usd3.pipeline.pipeline import Pipeline
 
-__all__ = ["FreeSets", "SetEvaluation", "references_alone", "require_free_settings"]
+__all__ = ["FreeSets", "SetEvaluation", "evaluate_real_sets", "require_free_settings"]
 
 
 @dataclass
 class SetEvaluation(Evaluation):
-    """The rows of the table, the likelihood of held-out objects, and what the sets were compared with.
+    """The results of an evaluation of sets.
 
-    `title` says in one line what was measured, `columns` what the metrics are called; `plural` what the objects are.
+    Args:
+        compared_with: the objects and networks that the sets were compared with.
+        title: a line that says what was measured.
+        columns: the title of each metric, by its key.
+        plural: what the objects are called, such as "images".
     """
 
     compared_with: dict[str, Any] = field(default_factory=dict)
@@ -34,11 +40,11 @@ class SetEvaluation(Evaluation):
     plural: str = "objects"
 
     def heading(self) -> str:
-        """What was measured, in one line."""
+        """A line that says what was measured."""
         return self.title
 
     def as_text(self) -> str:
-        """Tables to read."""
+        """The tables as plain text."""
         measured = {key for row in self.rows.values() for key in row}
         lines = [format_table(self.rows, {key: title for key, title in self.columns.items() if key in measured})]
         for name, bits in self.bits_per_element.items():
@@ -48,16 +54,23 @@ class SetEvaluation(Evaluation):
 
 
 def require_free_settings(settings: EvaluationSettings) -> None:
-    """Refuse settings that mean nothing for objects drawn from nothing."""
-    drawn = "as objects are drawn from nothing"
-    require(settings.prefix in (None, 0), "prefix", settings.prefix, f"null or 0, {drawn}")
-    require(settings.include_prefix, "include_prefix", settings.include_prefix, f"true, {drawn}")
-    require(settings.ratios is None, "ratios", settings.ratios, f"null, {drawn}")
+    """Raise an error for settings of continuations: objects drawn from nothing have no prefix."""
+    reason = "as objects are drawn from nothing"
+    require(settings.prefix in (None, 0), "prefix", settings.prefix, f"null or 0, {reason}")
+    require(settings.include_prefix, "include_prefix", settings.include_prefix, f"true, {reason}")
+    require(settings.ratios is None, "ratios", settings.ratios, f"null, {reason}")
 
 
 @dataclass(frozen=True)
 class FreeSets:
-    """The task of kinds with a judge: draw sets of objects from nothing."""
+    """The task for kinds with a judge: draw sets of objects from nothing.
+
+    Args:
+        pipeline: the model.
+        dataset: the data.
+        judge: scores the sets.
+        settings: what to measure and how.
+    """
 
     pipeline: Pipeline
     dataset: Dataset
@@ -66,7 +79,7 @@ class FreeSets:
 
     @classmethod
     def of(cls, pipeline: Pipeline, dataset: Dataset, settings: EvaluationSettings) -> "FreeSets":
-        """Beside the real objects of the data."""
+        """The task for a model; raises an error if the data are of another kind than the model."""
         require_free_settings(settings)
         require_same_shape(pipeline, dataset)
         pipeline.kind.require_same(dataset.kind.as_dict(), "data")
@@ -74,11 +87,11 @@ class FreeSets:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Objects of a run."""
+        """Number of objects in a run, by the names of `Draws`."""
         return {"tokens": self.judge.num}
 
     def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Draws:
-        """Draw `runs` sets of objects."""
+        """Draw a set of objects in every run."""
         return {"tokens": draw_runs(self.pipeline, self.settings, corrector, callback, num=self.judge.num)}
 
     @waiting_asleep()
@@ -100,10 +113,11 @@ class FreeSets:
             evaluation.rows |= self.judge.references(num)
         if settings.bound_samples:
             say(f"measuring bits per element of held-out {plural}")
-            evaluation.bits_per_element["model (upper bound)"] = self._bits(settings)
+            evaluation.bits_per_element["model (upper bound)"] = self._bound_in_bits(settings)
         return evaluation
 
-    def _bits(self, settings: EvaluationSettings) -> float:
+    def _bound_in_bits(self, settings: EvaluationSettings) -> float:
+        """Upper bound on -log2 p of the held-out objects, per element."""
         tokens = self.dataset.decoded(self.dataset.test.tokens[: settings.limit].long())
         nats = self.pipeline.bound(
             tokens, num_samples=settings.bound_samples, seed=settings.seed, batch_size=settings.batch_size
@@ -111,14 +125,12 @@ class FreeSets:
         return float(nats.sum() / tokens.numel() / math.log(2))
 
 
-def references_alone(dataset: Dataset, judge: Judge, settings: EvaluationSettings) -> SetEvaluation:
-    """The reference rows without a model."""
+def evaluate_real_sets(dataset: Dataset, judge: Judge, settings: EvaluationSettings) -> SetEvaluation:
+    """The reference rows alone, without a model."""
     return _evaluation(dataset, judge, asdict(settings), judge.num, judge.references(judge.num))
 
 
-def _evaluation(
-    dataset: Dataset, judge: Judge, settings: dict[str, Any], num: int, rows: dict[str, dict[str, Summary]]
-) -> SetEvaluation:
+def _evaluation(dataset: Dataset, judge: Judge, settings: dict[str, Any], num: int, rows: Rows) -> SetEvaluation:
     kind, columns = dataset.kind, {key: metric.titled for key, metric in dataset.kind.columns.items()}
     title = kind.describe_sets(settings, judge.about)
     return SetEvaluation(

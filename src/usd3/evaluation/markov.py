@@ -10,17 +10,24 @@ __all__ = ["MarkovChain"]
 
 
 class MarkovChain:
-    """Each token depends on the one before it alone. `fit` counts, `extend` draws."""
+    """A chain in which each token depends on the previous token alone.
+
+    Args:
+        num_classes: number of categories, K.
+    """
 
     def __init__(self, num_classes: int):
         self.num_classes = as_count(num_classes, "num_classes", 2)
         self.marginal: Tensor | None = None  # (K,) float64
-        self.transition: Tensor | None = None  # (K, K) float64, rows of the category before
+        self.transition: Tensor | None = None  # (K, K) float64, a row for each previous category
 
     def fit(self, tokens: Tensor, pad: Tensor | None = None, smoothing: float = 0.0) -> "MarkovChain":
-        """Count the transitions of tokens (N, L), between elements that are no padding; returns the chain.
+        """Estimate the chain from tokens (N, L); returns the chain.
 
-        `smoothing` is added to every count. A category never seen to be followed gets the marginal as its row.
+        Args:
+            tokens: the sequences.
+            pad: (N, L) True where an element is padding, which does not count.
+            smoothing: added to every count. A category that is followed by nothing gets the marginal as its row.
         """
         smoothing = as_number(smoothing, "smoothing", 0, closed=True)
         tokens = self._categories(tokens, "tokens")
@@ -44,13 +51,13 @@ class MarkovChain:
         if self.marginal is None or self.transition is None:
             raise RuntimeError("extend: the chain knows no transitions yet, call fit first")
         prefix = self._categories(prefix, "prefix")
-        known = prefix.shape[1]
-        length = as_count(length, "length", known)
+        given = prefix.shape[1]
+        length = as_count(length, "length", given)
         tokens = prefix.new_empty(len(prefix), length)
-        tokens[:, :known] = prefix
+        tokens[:, :given] = prefix
         first, rows = (_cdf(probs.to(prefix.device)) for probs in (self.marginal, self.transition))
-        u = uniform((length - known, len(prefix)), prefix.device, generator)
-        for step, position in enumerate(range(known, length)):
+        u = uniform((length - given, len(prefix)), prefix.device, generator)
+        for step, position in enumerate(range(given, length)):
             cdf = rows[tokens[:, position - 1]] if position else first
             tokens[:, position] = invert_cdf(cdf, u[step])
         return tokens

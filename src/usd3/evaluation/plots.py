@@ -1,4 +1,4 @@
-"""Methods beside each other: their metrics, and how they learnt."""
+"""Plots of several methods: their metrics, and their training curves."""
 
 import itertools
 import math
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BEST", "OTHERS", "SECOND", "metrics_plot", "training_plot"]
 
-_FAR = 1.7  # times the middle method: what is farther away is named, not drawn
+_FAR = 1.7  # times the median of the methods: a larger value is written, not drawn
 OTHERS, BEST, SECOND = "#9AA5B1", GENERATED, GIVEN
 REFERENCES: dict[str, Literal["--", ":"]] = {
     "Markov chain": "--",
@@ -41,24 +41,28 @@ ORDER = (
 
 
 def metrics_plot(rows: Sequence[Row], path: Path | str, references: Sequence[Row] = ()) -> None:
-    """One panel for each metric: a dot with its spread for each method, the best two in colour.
+    """A panel for each metric, with a dot and its standard deviation for each method; the best two are coloured.
 
-    Grey lines are the `references` that are no methods: a Markov chain and other held-out objects; of images,
-    reconstructions and held-out ones.
+    Grey lines are reference rows: a Markov chain and other held-out objects, or reconstructions and held-out images.
+
+    Args:
+        rows: the methods.
+        path: the file to write.
+        references: the reference rows.
     """
     require(len(rows) > 0, "rows", rows, "at least one method")
-    known = [key for key in ORDER if any(math.isfinite(row.mean(key)) for row in rows)]
-    lines = -(-len(known) // 4)
-    columns = -(-len(known) // lines)
+    measured = [key for key in ORDER if any(math.isfinite(row.mean(key)) for row in rows)]
+    lines = -(-len(measured) // 4)
+    columns = -(-len(measured) // lines)
     longest = max(len(row.label) for row in rows)
     figure = new_figure(2.6 * columns + 0.085 * longest + 0.4, lines * (0.85 + 0.27 * len(rows)) + 0.5)
     panels = figure.subplots(lines, columns, sharey=True, squeeze=False).flatten()
-    for axes, key in zip(panels, known):
+    for axes, key in zip(panels, measured):
         _panel(axes, rows, key, references)
-    for axes in panels[len(known) :]:
+    for axes in panels[len(measured) :]:
         axes.set_visible(False)
-    shown = [name for name in REFERENCES if any(row.label == name for row in references)]
-    _explain(figure, {mark for key in known for mark in marks(rows, key)}, shown)
+    names = [name for name in REFERENCES if any(row.label == name for row in references)]
+    _explain(figure, {mark for key in measured for mark in marks(rows, key)}, names)
     save(figure, path)
 
 
@@ -68,11 +72,11 @@ def _panel(axes: "Axes", rows: Sequence[Row], key: str, references: Sequence[Row
     for label, value in lines.items():
         if math.isfinite(value):
             axes.axvline(value, color=OTHERS, linewidth=1.2, linestyle=REFERENCES[label], zorder=1)
-    shown = max((value for value in lines.values() if math.isfinite(value)), default=0.0)
+    rightmost = max((value for value in lines.values() if math.isfinite(value)), default=0.0)
     middle = float(np.median([row.mean(key) for row in rows if math.isfinite(row.mean(key))]))
     for i, (row, mark) in enumerate(zip(rows, marks(rows, key))):
         mean = row.mean(key)
-        if mean > max(_FAR * middle, shown) > 0:  # it would press the others together
+        if mean > max(_FAR * middle, rightmost) > 0:  # it would press the others together
             axes.text(
                 0.98, i, f"{mean:.3g} →", transform=axes.get_yaxis_transform(), ha="right", va="center", color=INK
             )
@@ -100,7 +104,12 @@ def _explain(figure: "Figure", used: set[int], references: Sequence[str]) -> Non
 
 
 def training_plot(runs: Mapping[str, Path], path: Path | str) -> bool:
-    """Held-out bits per element of all runs, against the minutes of training. False where no log has any."""
+    """Held-out bits per element of all runs over the minutes of training. False if no log has any: nothing is drawn.
+
+    Args:
+        runs: the folders of the runs, by label.
+        path: the file to write.
+    """
     unit, curves = held_out_curves(runs)
     if not curves:
         return False

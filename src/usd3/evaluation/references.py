@@ -1,4 +1,4 @@
-"""Continuations that no model made, to show the scale: by a Markov chain, of other objects, and the truth."""
+"""Reference continuations without a model: by a Markov chain, from other objects, and the truth itself."""
 
 import math
 
@@ -14,15 +14,26 @@ __all__ = ["chain_bits", "reference_runs"]
 def reference_runs(
     dataset: Dataset, truth: Tensor, prefix: int, pad: Tensor | None, runs: int, seed: int
 ) -> dict[str, Tensor]:
-    """Continuations (R, N, L) of the objects (N, L); of other objects only where there are enough."""
-    drawn = {"Markov chain": _chain_runs(_chain(dataset, 0), truth, prefix, pad, runs, seed)}
+    """Continuations (R, N, L) of objects, by the name of their row.
+
+    The row of other objects exists only if there are more objects than runs. The row of the truth has one run.
+
+    Args:
+        dataset: the training data of the Markov chain.
+        truth: (N, L) the objects, in the categories of the data.
+        prefix: number of given elements.
+        pad: (N, L) True where an element is padding.
+        runs: number of runs, R.
+        seed: seed of the draws.
+    """
+    continuations = {"Markov chain": _chain_runs(_chain(dataset, 0), truth, prefix, pad, runs, seed)}
     if len(truth) > runs:
-        drawn["another held-out object"] = _other_objects(truth, prefix, pad, runs)
-    return drawn | {"the truth itself": truth[None]}
+        continuations["another held-out object"] = _other_objects(truth, prefix, pad, runs)
+    return continuations | {"the truth itself": truth[None]}
 
 
 def chain_bits(dataset: Dataset, truth: Tensor, prefix: int, pad: Tensor | None) -> float:
-    """-log2 probability of each free element under a Markov chain, on average."""
+    """Mean of -log2 p of the elements after the prefix, under a Markov chain fitted to the training data."""
     bits = -_chain(dataset, 0.01).log_prob(truth)[:, prefix:] / math.log(2)
     return float(bits.mean() if pad is None else bits[~pad[:, prefix:]].mean())
 
@@ -34,19 +45,20 @@ def _chain(dataset: Dataset, smoothing: float) -> MarkovChain:
 
 
 def _chain_runs(chain: MarkovChain, truth: Tensor, prefix: int, pad: Tensor | None, runs: int, seed: int) -> Tensor:
-    """Continuations by the chain; padding as in the truth."""
+    """Continuations (R, N, L) by the chain, with the padding of the truth."""
     generator = torch.Generator().manual_seed(seed)
-    drawn = [chain.extend(truth[:, :prefix], truth.shape[1], generator) for _ in range(runs)]
-    return torch.stack([x if pad is None else torch.where(pad, truth, x) for x in drawn])
+    continuations = [chain.extend(truth[:, :prefix], truth.shape[1], generator) for _ in range(runs)]
+    return torch.stack([x if pad is None else torch.where(pad, truth, x) for x in continuations])
 
 
 def _other_objects(truth: Tensor, prefix: int, pad: Tensor | None, runs: int) -> Tensor:
-    """The prefix of each object with what follows in another; a short one is repeated."""
-    whole = truth.clone()
+    """Continuations (R, N, L): the prefix of each object, then the rest of another object, repeated if it is short."""
+    others = truth.clone()
     if pad is not None:
-        for row, padded in zip(whole, pad):
+        for row, padded in zip(others, pad):
             real = row[~padded]
             row.copy_(real.repeat(-(-len(row) // len(real)))[: len(row)])
-    shifts = [(run + 1) * len(truth) // (runs + 1) for run in range(runs)]  # far apart: neighbours are of one piece
-    mixed = [torch.cat([truth[:, :prefix], whole.roll(shift, 0)[:, prefix:]], 1) for shift in shifts]
+    # the other object is far away in the list, as neighbours often belong to the same piece
+    shifts = [(run + 1) * len(truth) // (runs + 1) for run in range(runs)]
+    mixed = [torch.cat([truth[:, :prefix], others.roll(shift, 0)[:, prefix:]], 1) for shift in shifts]
     return torch.stack([x if pad is None else torch.where(pad, truth, x) for x in mixed])

@@ -1,4 +1,4 @@
-"""What an evaluation measures, as its options say it."""
+"""The settings of an evaluation: what it measures."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -16,19 +16,21 @@ class _Settings:
     """What to measure.
 
     Args:
-        prefix: elements of each held-out object that are given; null: as in training. Images are drawn from nothing.
-        runs: continuations of each object, or sets of images; the table shows their mean and standard deviation.
+        prefix: number of given elements of each held-out object; null: as in training. Images are drawn from nothing.
+        runs: number of continuations of each object, or of sets of images; the table has their mean and standard
+            deviation.
         steps: sampling steps; null: 100, or all of a model with fewer in discrete time.
-        limit: use only the first so many held-out objects, of `ratios` likewise; null: all. Few of them may all be of
-            one piece, and then other objects are closer than they usually are. Of images, for the bound alone.
+        limit: use only this many held-out objects, the first ones, and as many of `ratios`; null: all. Few objects may
+            all belong to one piece; then the row of other objects looks better than it should. For images, only the
+            bound is limited.
         include_prefix: whether the given elements count in the n-grams and edit distances, as in the paper.
-        ratios: another array of the .npz, whose objects begin like training ones: these are continued too, for the
-            train-to-test ratios; null: where held-out prefixes occur in the training data, those.
-        baselines: compare with a Markov chain and with other held-out objects; images with real ones.
-        from_nothing: of melodies, draw as many more from nothing, and show their metre, rests and repeated bars too.
+        ratios: another array of the .npz file, whose objects begin like training objects; they are also continued, for
+            the train-to-test ratios. null: the ratios use held-out objects whose prefix occurs in the training data.
+        baselines: also measure the reference rows: a Markov chain and other held-out objects; for images, real images.
+        from_nothing: also draw as many melodies from nothing, and show their metre, rests and repeated bars.
         bound_samples: times at which the likelihood bound is estimated; 0: no bound.
         temperature: divide the logits by this.
-        sampler: one of the method's; null: its own.
+        sampler: one of the method's samplers; null: its default.
         seed: seed of all draws.
         batch_size: objects at once; null: chosen by memory.
     """
@@ -61,5 +63,5 @@ class EvaluationSettings(KindSettings, _Settings):
         as_number(self.temperature, "temperature", 0)
 
     def known_for(self, pipeline: Pipeline) -> Self:
-        """With the sampling steps that this model usually has, where none are set."""
+        """The settings with the model's default number of sampling steps, if none is set."""
         return self if self.steps is not None else replace(self, steps=pipeline.config.diffusion.usual_steps)

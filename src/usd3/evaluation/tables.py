@@ -15,9 +15,9 @@ _UNKNOWN = Summary(math.nan, math.nan)
 
 def shown_metrics(rows: Sequence[Row]) -> list[str]:
     """The metrics that at least one row has. If a row has one of the metrics of sequences, all of these are shown."""
-    known = {key for row in rows for key in row.metrics}
-    known |= set(COLUMNS) if known & set(COLUMNS) else set()
-    return [key for key in METRICS if key in known]
+    measured = {key for row in rows for key in row.metrics}
+    measured |= set(COLUMNS) if measured & set(COLUMNS) else set()
+    return [key for key in METRICS if key in measured]
 
 
 def text_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
@@ -41,8 +41,8 @@ def csv_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     keys = shown_metrics([*rows, *references])
     head = ["label", "kind", *(f"{key}_{part}" for key in keys for part in Summary._fields), *COSTS]
     sections = [
-        [[row.label, kind, *map(exact, _numbers(row, keys))] for row in several]
-        for kind, several in (("method", rows), ("reference", references))
+        [[row.label, section, *map(exact, _numbers(row, keys))] for row in section_rows]
+        for section, section_rows in (("method", rows), ("reference", references))
     ]
     return Table(head, sections).csv()
 

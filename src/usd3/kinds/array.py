@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_CLASSES", "Array", "load_arrays", "read_tokens", "sequences"]
 
-MOST_CLASSES = 2**24  # a network has weights for each, and a single token says how many there are
-_MANY = 2**16  # categories; fewer are never asked about
-_SPARSE = 10  # more categories than so many times those that occur are asked about
+MOST_CLASSES = 2**24  # a network has weights for each category, and one large token could ask for any number of them
+_MANY = 2**16  # up to this number of categories, `num_classes` need not be given
+_SPARSE = 10  # nor if at least one in this many categories occurs
 
 
 @dataclass(frozen=True)
 class Array(Kind):
-    """Integers that mean nothing further."""
+    """Integers without a further meaning."""
 
     name: ClassVar[str] = "array"
     plural: ClassVar[str] = "arrays"
@@ -37,7 +37,7 @@ class Array(Kind):
 
     @classmethod
     def upgraded(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Whatever is nothing else."""
+        """Every config.json that is of no other kind."""
         return {"name": cls.name}
 
     @classmethod
@@ -55,7 +55,7 @@ class Array(Kind):
 
     @classmethod
     def describe_split(cls, data: "DataConfig") -> str:
-        """The arrays of the file, or the part that is held out of one."""
+        """The arrays of the file that are the splits, or the fraction that was held out."""
         stored = read_arrays(Path(str(data.path)))
         if isinstance(stored, dict) and data.test_key in stored:
             return f"the arrays {data.train_key} and {data.test_key} of the file"
@@ -71,12 +71,18 @@ def load_arrays(
     test: str = "test",
     pad_value: int | None = None,
 ) -> Dataset:
-    """The integer array of a .npy file, or the arrays named `train` and `test` of a .npz file, all of shape (N, ...).
+    """The data in an .npy file with one array, or in an .npz file; arrays are of shape (N, ...).
 
-    Without a test array, `test_fraction` of the rows, drawn at random, are the test split. `num_classes` is by default
-    the largest token of both + 1, with a warning where the test array has larger tokens than the
-    training array. It is asked for where that is more than 65,536 and ten times the number of tokens that occur.
-    Elements equal to `pad_value` are padding, and become token 0 there.
+    Args:
+        path: the file.
+        num_classes: number of categories; None: the largest token + 1. It must be given if that is more than 65,536
+            and more than ten times the number of different tokens. If the test array has larger tokens than the
+            training array, there is a warning.
+        test_fraction: the fraction of rows that are drawn at random as the test split, if there is no test array.
+        seed: seed of that split.
+        train: name of the training array in an .npz file.
+        test: name of the test array in an .npz file.
+        pad_value: the token that marks padding. It becomes token 0.
     """
     path = Path(path)
     stored = read_arrays(path)
@@ -114,13 +120,20 @@ def read_tokens(path: Path) -> NDArray[Any]:
 
 
 def sequences(tokens: NDArray[Any], num_classes: int, name: str, pad_value: int | None = None) -> Sequences:
-    """`tokens` as a split called `name`; the pad value is taken out, and refused is what is not a category."""
+    """The split with these tokens (N, ...). Padding becomes token 0.
+
+    Args:
+        tokens: the array.
+        num_classes: number of categories. Other tokens raise an error.
+        name: name of the split, for error messages.
+        pad_value: the token that marks padding; None: there is none.
+    """
     pad = None if pad_value is None else tokens == pad_value
     if pad is not None:
         tokens = np.where(pad, 0, tokens)
     for value in (int(tokens.min()), int(tokens.max())):
         require(0 <= value < num_classes, f"token of {name}", value, f"categories 0..{num_classes - 1}")
-    small = tokens.astype(np.int32 if num_classes > 256 else np.uint8)  # never larger than it need be
+    small = tokens.astype(np.int32 if num_classes > 256 else np.uint8)  # saves memory
     return Sequences(
         compact(torch.from_numpy(small), num_classes), torch.from_numpy(pad) if pad is not None and pad.any() else None
     )
@@ -145,19 +158,19 @@ def _split(tokens: NDArray[Any], fraction: float, seed: int) -> tuple[NDArray[An
 
 
 def _count(splits: Sequence[NDArray[Any]], pad_value: int | None, path: Path) -> int:
-    """The number of categories, the largest token + 1; refused where hardly any of so many occur."""
+    """The number of categories, the largest token + 1. Raises an error if few of very many categories occur."""
     real = [_real(tokens, pad_value) for tokens in splits]
     count = 1 + max(_largest(tokens) for tokens in real)
     if count > _MANY:
         most = _most_distinct(real, count)
-        told = f"{path} has tokens up to {count - 1}, and at most {most} different ones"
-        number = f"number those that occur 0, 1, ..., or say --data.num_classes {count} where so many are meant"
-        require(count <= _SPARSE * most, "num_classes", None, f"how many categories there are: {told}; {number}")
+        tokens = f"{path} has tokens up to {count - 1}, and at most {most} different ones"
+        advice = f"number those that occur 0, 1, ..., or say --data.num_classes {count} where so many are meant"
+        require(count <= _SPARSE * most, "num_classes", None, f"how many categories there are: {tokens}; {advice}")
     return count
 
 
 def _most_distinct(splits: Sequence[NDArray[Any]], count: int) -> int:
-    """How many of `count` tokens occur; the number of all elements where even these would be too few."""
+    """The number of different tokens, or the number of all elements if that alone shows that they are too few."""
     elements = sum(tokens.size for tokens in splits)
     if count > _SPARSE * elements:
         return elements
@@ -168,7 +181,7 @@ def _most_distinct(splits: Sequence[NDArray[Any]], count: int) -> int:
 
 
 def _warn_unseen(train: NDArray[Any], test: NDArray[Any], pad_value: int | None, path: Path) -> None:
-    """Say that held-out tokens are larger than all of training: a model learns nothing about them."""
+    """Warn if held-out tokens are larger than all training tokens: a model learns nothing about them."""
     seen, held_out = (_largest(_real(tokens, pad_value)) for tokens in (train, test))
     if held_out > seen:
         warnings.warn(

@@ -1,183 +1,85 @@
-"""What the integers of an object mean: the base of every kind of data.
+"""What the integers of an object mean: the base class of every kind of data.
 
-A kind answers whatever depends on the meaning of the data: how the user's files are read and written, what a prompt is,
-how objects are drawn as pictures, which numbers measure them. It is saved with a model as plain JSON, so that a model
-folder is complete by itself. Commands, pictures and evaluations ask the kind of their model and know none by name.
+Everything that depends on the meaning of the data is a method of its kind: how the user's files are read and written,
+what a prompt is, how objects are drawn as pictures, which metrics they have. The kind is saved with the model as plain
+JSON, so a model folder needs nothing else. Commands and evaluations use the kind of their model; none knows its name.
 
 A kind of your own is one file: derive a class from `Kind`, and name it in a recipe, `data.kind: mypackage.Boards`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
+import numpy as np
 from torch import Tensor
 
 from usd3._internal.checks import as_count, require
+from usd3._internal.files import is_free, written_whole
+from usd3.kinds.rendering import Drawn, Renderer, Request
 from usd3.metrics.summary import Metric, Summary
-from usd3.pictures import animate_denoising, token_grid, token_maps
 
 if TYPE_CHECKING:
-    from usd3.kinds.dataset import Dataset, Sequences
+    from usd3.kinds.dataset import Dataset
     from usd3.kinds.options import DataConfig
 
-__all__ = ["Augment", "Drawn", "Judge", "Kind", "Renderer", "Request", "lengths"]
+__all__ = ["Augment", "Judge", "Kind"]
 
 Augment = Callable[..., Tensor]
-"""`augment(tokens, pad, generator) -> tokens`: changes a training batch at random, seeded by a CPU generator."""
-
-_MOST_STRIPS = 8  # objects in one picture
-_LONGEST = 8  # an object whose sides differ by a larger factor is drawn as a strip, not as a map
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Objects that a model drew, with what they were drawn from.
-
-    Args:
-        tokens: (N, ...) in the categories of the data.
-        given: (...) which elements a prompt gave; None: nothing was given.
-        pad: (N, ...) which elements are padding.
-        prompt: (N, ...) the tokens of the prompt.
-        names: where each row of the prompt comes from.
-        frames: the way from noise to the first objects, each (n, ...). Category `num_classes` is not known yet.
-        mask: the category of the diffusion that means "not known yet", if it has one.
-    """
-
-    tokens: Tensor
-    given: Tensor | None = None
-    pad: Tensor | None = None
-    prompt: Tensor | None = None
-    names: list[str] | None = None
-    frames: list[Tensor] = field(default_factory=list)
-    mask: int | None = None
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a command asks a renderer for.
-
-    Args:
-        options: the options of all kinds, `usd3.kinds.registry.RenderOptions`.
-        suffix: of the one file that is wanted; "": a folder with everything.
-        prompt: what to continue or to fill, as the user wrote it.
-        first: the first row of the prompt.
-        data: the data of the model.
-        data_path: where they are now, if the user says so.
-        device: where networks of the renderer run.
-    """
-
-    options: Any = None
-    suffix: str = ""
-    prompt: str | None = None
-    first: int = 0
-    data: "DataConfig | None" = None
-    data_path: str | None = None
-    device: str | None = None
-
-
-class Renderer:
-    """Turns tokens into files that a person can look at, and files into tokens. This one knows integers alone."""
-
-    prompts: ClassVar[tuple[str, ...]] = ()
-    """Endings of prompts besides .npy and .npz, which every kind takes."""
-    has_holes: ClassVar[bool] = False
-    """Whether prompts show by themselves which elements are to be drawn."""
-    num_animated: ClassVar[int] = 4
-    """Objects whose denoising is animated."""
-
-    def __init__(self, kind: "Kind"):
-        self.kind = kind
-
-    def prompt(self, path: Path) -> "tuple[Sequences, Tensor | None]":
-        """The objects in a file with one of the endings `prompts`, and which elements it gives, a mask (...).
-
-        Where the file has no holes the mask is None: the options of the command say what is given.
-        """
-        raise NotImplementedError
-
-    def write(self, drawn: Drawn, out: Path) -> None:
-        """Write everything into the folder `out`, or one file where `out` has a suffix."""
-        one_file = bool(out.suffix)
-        self.write_objects(drawn, out)
-        if out.suffix in ("", ".png"):
-            self.picture(drawn, out if one_file else out / "samples.png")
-        if drawn.frames and out.suffix in ("", ".gif"):
-            self.animate(drawn, out if one_file else out / "denoising.gif")
-
-    def write_objects(self, drawn: Drawn, out: Path) -> None:
-        """Write the objects in the user's own format. Integers have none but .npz, which the command writes."""
-
-    def picture(self, drawn: Drawn, path: Path) -> None:
-        """Draw the first objects: a map for each of two similar sides, else a strip."""
-        first, shape, K = slice(0, _MOST_STRIPS), self.kind.shape, self.kind.num_classes
-        names = None if drawn.names is None else drawn.names[first]
-        pad = None if drawn.pad is None else drawn.pad[first]
-        if len(shape) == 2 and max(shape) <= _LONGEST * min(shape):
-            given = None if drawn.given is None else drawn.given.reshape(-1, *shape)
-            token_maps(drawn.tokens[first], path, K, given, names, pad)
-        else:
-            given = None if drawn.given is None else drawn.given.flatten()
-            pad = None if pad is None else pad.flatten(1)
-            token_grid(drawn.tokens[first].flatten(1), path, K, given, names, pad=pad)
-
-    def animate(self, drawn: Drawn, path: Path) -> None:
-        """Draw the way from noise to the first objects."""
-        frames = [frame.flatten(1) for frame in drawn.frames]
-        given = None if drawn.given is None else drawn.given.flatten()
-        num_classes = self.kind.num_classes + (drawn.mask is not None)
-        animate_denoising(frames, path, num_classes, given=given, mask=drawn.mask)
+"""`augment(tokens, pad, generator) -> tokens`: a random change of a training batch. The generator is on the CPU."""
 
 
 class Judge(Protocol):
-    """Scores whole sets of objects that were drawn from nothing, such as images."""
+    """Scores sets of objects that were drawn from nothing, such as images."""
 
     num: int
-    """Objects of one set."""
+    """Number of objects in a set."""
     about: dict[str, Any]
-    """What the sets are compared with, for the results."""
+    """The data and networks that the sets are compared with, for the results."""
 
     def settings_with(self, num: int) -> dict[str, Any]:
-        """The settings of this kind for the results, with the number of objects that were drawn."""
+        """The settings that only this kind has, for the results; `num` objects were drawn."""
 
     def scores(self, tokens: Tensor) -> dict[str, float]:
-        """Every metric of a set of objects (N, ...)."""
+        """The metrics of a set of objects (N, ...), by their keys in `Kind.columns`."""
 
     def references(self, num: int) -> dict[str, dict[str, Summary]]:
-        """Reference rows: the same metrics of sets of `num` real objects."""
+        """Reference rows: the same metrics for sets of `num` real objects, by the name of the row."""
 
 
 @dataclass(frozen=True)
 class Kind:
     """What the integers of an object mean.
 
-    Fields of a subclass are saved with the model: they must be plain JSON.
+    The fields of a subclass are saved with the model, so they must be plain JSON.
 
     Args:
-        num_classes: categories of the data; the mask of absorbing noise is none of them.
-        shape: of one object.
+        num_classes: number of categories of the data, K. The mask of absorbing noise is not one of them.
+        shape: shape of one object.
     """
 
     num_classes: int
     shape: tuple[int, ...]
 
     name: ClassVar[str] = ""
-    """How recipes and model folders call it. A kind outside this package is called by its import path."""
+    """Its name in recipes and model folders. A kind outside this package is named by its import path."""
     plural: ClassVar[str] = "objects"
-    """How messages call its objects."""
+    """What its objects are called in messages."""
     sources: ClassVar[tuple[str, ...]] = ()
     """The values of `data.source` that it reads."""
     suffixes: ClassVar[tuple[str, ...]] = (".npz", ".png", ".gif")
-    """The single files that samples can be written to."""
+    """The endings of single files that samples can be written to."""
+    single_object_suffixes: ClassVar[tuple[str, ...]] = ()
+    """Those of them that hold one object alone."""
     is_sequence: ClassVar[bool] = True
-    """Whether an object has a beginning, so that a prefix can be continued."""
+    """Whether an object has a beginning that a model can continue."""
     is_judged: ClassVar[bool] = False
-    """Whether it has a `judge`; objects are then measured in sets drawn from nothing, not as continuations."""
+    """Whether it has a `judge`, which measures sets of objects drawn from nothing instead of continuations."""
     columns: ClassVar[Mapping[str, Metric]] = {}
-    """Metrics of its own, by key: those of `structure` and of its judge."""
+    """The metrics that only this kind has, by key: those of `structure` or of its judge."""
     evaluate_options: ClassVar[tuple[str, ...]] = ()
-    """Options that `usd3 evaluate` needs on another machine, for a model card."""
+    """Options that `usd3 evaluate` needs on another machine, for the model card."""
 
     def __post_init__(self) -> None:
         as_count(self.num_classes, "num_classes", 2)
@@ -187,64 +89,59 @@ class Kind:
 
     @classmethod
     def path(cls) -> str:
-        """The name of the kind, or its import path where it is not one of ours."""
+        """The name of the kind, or its import path if it is not one of ours."""
         return cls.name if cls.__module__.startswith("usd3.") else f"{cls.__module__}.{cls.__qualname__}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The kind as plain JSON: its name and its own fields."""
-        own = {key: value for key, value in asdict(self).items() if key not in ("num_classes", "shape")}
-        return {"name": self.path(), **own}
+        """The kind as plain JSON: its name and its fields, without `num_classes` and `shape`."""
+        fields = {key: value for key, value in asdict(self).items() if key not in ("num_classes", "shape")}
+        return {"name": self.path(), **fields}
 
     @classmethod
     def upgraded(cls, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The kind as plain JSON from a config.json written before there were kinds, if that is about this one."""
+        """The kind as plain JSON, for a config.json of a version without kinds; None: its model is of another kind."""
         return None
 
     def describe(self) -> str:
-        """The objects in a few words, as in "melodies of 256 sixteenth notes"."""
-        return f"{' x '.join(map(str, self.shape))} categories of {self.num_classes} kinds"
+        """What the objects are, such as "melodies of 256 sixteenth notes"."""
+        return f"{' x '.join(map(str, self.shape))} elements of {self.num_classes} categories"
 
     def require_same(self, other: Mapping[str, Any], name: str) -> None:
-        """Refuse data or a model, called `name`, of another kind, given as its plain JSON."""
+        """Raise an error if `other`, a kind as plain JSON, is not this one; `name` says what it is the kind of."""
         require(other["name"] == self.path(), f"kind of {name}", other["name"], self.path())
 
     def without_places(self) -> Self:
-        """The kind without folders of this machine, to share it."""
+        """The kind without paths of this machine, for a model that is shared."""
         return self
-
-    @property
-    def support(self) -> Tensor | None:
-        """Which categories each element can have, (*shape, num_classes) booleans. None: all of them."""
-        return None
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
     @classmethod
     def claims(cls, data: "DataConfig") -> bool:
-        """Whether data that name no kind are of this one."""
+        """Whether data without the option `data.kind` are of this kind."""
         return data.source in cls.sources
 
     @classmethod
     def needs_path(cls, data: "DataConfig") -> bool:
-        """Whether the data are files of the user."""
+        """Whether the data are files of the user, so that `data.path` must be set."""
         return True
 
     @classmethod
     def read(cls, data: "DataConfig") -> "Dataset":
-        """The user's files as objects of this kind in two splits."""
+        """Read the user's files: a training and a test split of objects of this kind."""
         raise NotImplementedError
 
     @classmethod
     def describe_split(cls, data: "DataConfig") -> str:
-        """How the held-out objects were chosen."""
+        """How the held-out objects were chosen, for the model card."""
         return f"{data.test_fraction:g} held out of the objects, seed {data.seed}"
 
     def augment(self, data: "DataConfig", decode: Tensor | None, device: Any) -> Augment | None:
-        """What changes the batches of training at random; None: nothing does.
+        """A function that changes training batches at random; None: batches are not changed.
 
         Args:
             data: the options of the data.
-            decode: (num_classes,) the category of each token; None: tokens are categories.
+            decode: (num_classes,) the category of the data for each token; None: they are the same.
             device: where the batches are.
         """
         return None
@@ -252,55 +149,98 @@ class Kind:
     # ---- files and pictures -------------------------------------------------------------------------------------
 
     def renderer(self, request: Request) -> Renderer:
-        """What turns tokens into files. Opens what it needs now, so that nothing is drawn in vain."""
+        """The object that writes samples and reads prompts. It opens its files now, before anything is drawn."""
         return Renderer(self)
 
     def write(self, tokens: Tensor, path: Path | str) -> None:
-        """Write objects (N, ...): all files into a folder, or the one file that `path` names by its suffix."""
-        self.renderer(Request(suffix=Path(path).suffix)).write(Drawn(tokens), Path(path))
+        """Write objects (N, ...): all files into the new folder `path`, or one new file if `path` has a suffix."""
+        out = Path(path)
+        self.require_writable(out, len(tokens))
+        if out.suffix in ("", ".npz"):
+            self.write_arrays(out, tokens=tokens.numpy())
+        if out.suffix != ".npz":
+            self.renderer(Request(suffix=out.suffix)).write(Drawn(tokens), out)
+
+    def require_writable(self, out: Path, num: int) -> None:
+        """Raise an error unless `num` objects can be written to `out`: nothing is there, and the suffix is known."""
+        require(is_free(out), "out", out, "a name that is not taken: choose another, or remove what is there")
+        endings = ", ".join(self.suffixes)
+        require(out.suffix in ("", *self.suffixes), "out", out, f"a folder or a file that ends with {endings}")
+        single = out.suffix in self.single_object_suffixes
+        require(not single or num == 1, "num", num, f"1 where `out` is one {out.suffix} file")
+
+    def write_arrays(self, out: Path, **arrays: Any) -> None:
+        """Write arrays, and those of `about_arrays`, to the .npz file `out`, or to samples.npz in the folder `out`."""
+        with written_whole(out if out.suffix else out / "samples.npz") as file:
+            np.savez_compressed(file, **arrays, **self.about_arrays())
 
     def about_arrays(self) -> dict[str, Any]:
-        """Arrays that an .npz of samples has besides the tokens."""
+        """Further arrays for an .npz file of samples, beside the tokens."""
         return {}
 
     def picture_methods(self, rows: Mapping[str, Tensor], compared_with: Mapping[str, Any], path: Path) -> bool:
-        """Draw samples (n, ...) of several methods, a row each, and whether there is such a picture for this kind."""
+        """Draw samples of several methods, a row for each; False if this kind has no such picture.
+
+        Args:
+            rows: samples (n, ...) of each method, by its label.
+            compared_with: the field `about` of the judge that measured the samples.
+            path: the file to write.
+        """
         return False
 
     def sample_examples(self, given: str | None, prefix: int) -> list[str]:
-        """Options of `usd3 sample` for a model card, one example each.
+        """Options of `usd3 sample` for the model card, one string for each example.
 
         Args:
-            given: which elements stayed clean in training: "none", "prefix", "random", or None where nobody knows.
-            prefix: how many elements of a prompt are given by default.
+            given: which elements stayed clean in training: "none", "prefix" or "random"; None: unknown.
+            prefix: number of elements of a prompt that are given by default.
         """
         return [""]
 
     # ---- measures -----------------------------------------------------------------------------------------------
 
     def metrics(self, runs: Tensor, truth: Tensor, skip: int, pad: Tensor | None) -> dict[str, Summary]:
-        """Compare continuations (R, N, L) with the true objects (N, L), without their first `skip` elements."""
-        from usd3.metrics import evaluate_continuations  # it brings torchmetrics, which drawing needs not
+        """Metrics of continuations, by key.
+
+        Args:
+            runs: (R, N, L) continuations of N objects in R runs.
+            truth: (N, L) the true objects.
+            skip: number of elements at the beginning that do not count.
+            pad: (N, L) True where an element is padding.
+        """
+        from usd3.metrics import evaluate_continuations  # imports torchmetrics, which is slow
 
         return evaluate_continuations(runs, truth=truth, skip=skip, pad=pad) | self.structure(runs, pad)
 
     def structure(self, runs: Tensor, pad: Tensor | None = None) -> dict[str, Summary]:
-        """Numbers of objects (R, N, L) that mean something without the truth beside them."""
+        """Metrics of objects (R, N, L) that need no true objects, by key."""
         return {}
 
     def require_settings(self, settings: Any, option: str) -> None:
-        """Refuse settings of an evaluation that a judge of this kind lacks; `option` is where they stand."""
+        """Raise an error if a setting that the judge needs is missing.
+
+        Args:
+            settings: the settings of the evaluation.
+            option: the prefix of their names in error messages, such as "evaluation.".
+        """
 
     def judge(self, dataset: "Dataset", settings: Any, device: str | None, option: str) -> Judge:
-        """What scores sets of objects. Opens all it needs, before anything is drawn."""
+        """The judge of this kind. It opens everything it needs now, before anything is drawn.
+
+        Args:
+            dataset: the real objects.
+            settings: the settings of the evaluation.
+            device: where networks run; None: a GPU if there is one.
+            option: the prefix of the settings' names in error messages, such as "evaluation.".
+        """
         raise NotImplementedError
 
     @classmethod
     def describe_sets(cls, settings: Mapping[str, Any], compared_with: Mapping[str, Any]) -> str:
-        """What was drawn and compared with what, in one line, from the results of an evaluation."""
+        """A line that says what was drawn and what it was compared with.
+
+        Args:
+            settings: the settings in the results of an evaluation.
+            compared_with: the field `about` of the judge.
+        """
         raise NotImplementedError
-
-
-def lengths(tokens: Tensor, pad: Tensor | None) -> list[int]:
-    """Elements of each object before its padding."""
-    return [tokens[0].numel()] * len(tokens) if pad is None else (~pad).flatten(1).sum(1).tolist()

@@ -1,4 +1,4 @@
-"""What reading data gives: objects of categories in a training and a test split, and their kind."""
+"""Data in memory: objects in a training and a test split, and their kind."""
 
 from dataclasses import dataclass
 
@@ -14,16 +14,18 @@ _DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def compact(tokens: Tensor, num_classes: int) -> Tensor:
-    """`tokens` as uint8 where K categories fit, else as int32."""
+    """`tokens` as uint8 if there are at most 256 categories, otherwise as int32."""
     return tokens.to(torch.uint8 if num_classes <= 256 else torch.int32)
 
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Objects of one split.
+    """The objects of one split.
 
-    `tokens` (N, ...) are integer categories. `pad` (N, ...) is True where an object is padding; None means that there
-    is none. `names` says where each row comes from, and may be empty.
+    Args:
+        tokens: (N, ...) integer categories.
+        pad: (N, ...) True where an element is padding; None: there is no padding.
+        names: where each row comes from; may be empty.
     """
 
     tokens: Tensor
@@ -54,12 +56,12 @@ class Dataset:
     """Objects of K categories in two splits.
 
     Args:
-        name: of the data, for tables.
-        num_classes: K.
-        train: the objects to train on.
-        test: those held out.
-        decode: (K,) the original category of each category of the tokens, a permutation; None: they are the same.
-        kind: what the original categories mean; None: integers of an array.
+        name: name of the data, for tables.
+        num_classes: number of categories, K.
+        train: the training objects.
+        test: the held-out objects.
+        decode: (K,) the original category of each token, a permutation; None: tokens are original categories.
+        kind: what the original categories mean; None: plain integers.
     """
 
     name: str
@@ -67,7 +69,7 @@ class Dataset:
     train: Sequences
     test: Sequences
     decode: Tensor | None = None
-    kind: Kind = None  # type: ignore[assignment]  # never None once it is made
+    kind: Kind = None  # type: ignore[assignment]  # never None after __post_init__
 
     def __post_init__(self) -> None:
         num_classes = as_count(self.num_classes, "num_classes", 2)
@@ -78,7 +80,7 @@ class Dataset:
         if self.decode is not None:
             _check_permutation(self.decode, num_classes)
         if self.kind is None:
-            from usd3.kinds.array import Array  # which makes data sets itself
+            from usd3.kinds.array import Array  # it imports this module
 
             object.__setattr__(self, "kind", Array(num_classes, self.shape))
         fits = (self.kind.num_classes, self.kind.shape) == (num_classes, self.shape)

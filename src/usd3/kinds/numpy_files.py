@@ -1,4 +1,4 @@
-"""NumPy files of strangers, read safely: nothing is unpickled, and sizes are checked before memory is taken."""
+"""Safe reading of NumPy files from strangers: nothing is unpickled, and sizes are checked before memory is used."""
 
 import math
 import zipfile
@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 
 __all__ = ["read_arrays"]
 
-_ALWAYS_ALLOWED = 2**28  # bytes that any file may have when unpacked,
-_LARGEST_RATIO = 100  # and how many times its packed size beyond that; int64 tokens compress about 30 times
+# Unpacked, a file may have this many bytes, or this many times its packed size. Int64 tokens compress about 30 times.
+_ALWAYS_ALLOWED = 2**28
+_LARGEST_RATIO = 100
 _UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, TokenError)
 
 
 def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
-    """The array of a .npy file, or those of a .npz file by name; nothing is unpickled.
+    """The array in an .npy file, or the arrays in an .npz file by name.
 
-    How large they are is looked up first: few bytes can say that they are terabytes, or be compressed ones.
+    Their sizes are checked first: a small file can claim to hold terabytes, or hold them compressed.
     """
     if not path.is_file():
         seen = "a folder" if path.is_dir() else "no such file"
@@ -39,9 +40,9 @@ def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
 
 
 def _unpacked_size(path: Path) -> int:
-    """Bytes of the arrays in a file; refuses arrays that are larger than what is there."""
+    """Size of the arrays in a file in bytes. Raises an error if an array claims to be larger than its data."""
     with path.open("rb") as stream:
-        packed = stream.read(4) in (b"PK\x03\x04", b"PK\x05\x06")  # as NumPy tells them apart
+        packed = stream.read(4) in (b"PK\x03\x04", b"PK\x05\x06")  # the test that NumPy uses
         if not packed:
             stream.seek(0)
             _require_whole(stream, path.stat().st_size)
@@ -54,7 +55,7 @@ def _unpacked_size(path: Path) -> int:
 
 
 def _require_whole(stream: IO[bytes], size: int) -> None:
-    """Refuse an array whose header says more than the `size` bytes of its file, or nothing that can be counted."""
+    """Raise an error if the header of an array asks for more than the `size` bytes of its file, or is invalid."""
     header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
     shape, _, dtype = header(stream)
     if dtype.itemsize == 0 or min(shape, default=0) < 0 or stream.tell() + math.prod(shape) * dtype.itemsize > size:

@@ -11,33 +11,32 @@ from usd3._internal.fields import require_fields
 from usd3.kinds.base import Kind
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.numpy_files import read_arrays
-from usd3.kinds.scramble import scramble
 
 __all__ = ["DataConfig", "naming_data_path"]
 
 
 @dataclass
 class DataConfig:
-    """Where the objects come from.
+    """Where the data come from.
 
     Args:
         source: "bach" (the Bach works in music21), "array" (an .npy or .npz file), "lakh" (a folder with train.npy,
             test.npy and descramble_key.txt), "midi" (a folder of MIDI files) or "image_tokens" (an .npz file that
-            `usd3 encode` wrote); a kind of your own may have others.
+            `usd3 encode` wrote); a kind of your own may have other sources.
         path: the file or folder; not for "bach".
         kind: what the integers mean: "array", "melody", "image_tokens", or the import path of a class of your own, as
             in "mypackage.Boards": a usd3.kinds.base.Kind. null: the kind that `source` belongs to.
-        length: steps of a melody, 16th notes; only for "bach" and "midi". Longer ones are cut, shorter ones padded.
-        num_classes: number of categories of an "array"; null: the largest token + 1, but it is asked for where that is
-            more than 65,536 and ten times the number of tokens that occur.
+        length: length of a melody in 16th notes; only for "bach" and "midi". Longer ones are cut, shorter ones padded.
+        num_classes: number of categories of an "array"; null: the largest token + 1. It must be given if that is more
+            than 65,536 and more than ten times the number of different tokens.
         music: the tokens of an "array" are MIDI pitches 0..127 with 128 for a rest; the same as `kind` melody.
         pad_value: the token of an "array" that marks padding, for example -1; null: none.
         train_key: name of the training array in an .npz.
         test_key: name of the held-out array in an .npz; if there is none, a part of the training array is held out.
-        test_fraction: the part that is held out where the source has no split of its own.
-        seed: seed of that split.
+        test_fraction: the fraction that is held out, if the source has no test split.
+        seed: seed of that random split.
         scramble: seed of a random renaming of the categories, as in the paper; null: none.
-        transpose: in training move each melody by up to so many semitones up or down; only for melodies.
+        transpose: in training, move each melody up or down by at most this many semitones; only for melodies.
         options: arguments of a kind of your own.
     """
 
@@ -63,29 +62,34 @@ class DataConfig:
         as_count(self.transpose, "data.transpose", 0, 24)
         as_number(self.test_fraction, "data.test_fraction", 0, 1)
         if self.kind is None:
-            self.kind_class  # noqa: B018  # refuses a source that no kind has
+            self.kind_class  # noqa: B018  # raises an error for an unknown source
 
     @property
     def kind_class(self) -> type[Kind]:
-        """The class of the kind; importing one of your own runs its code."""
-        from usd3.kinds.registry import kind_named, kind_of_data  # they import the kinds, which import this module
+        """The class of the kind. If it is not one of ours, its code runs."""
+        from usd3.kinds.registry import kind_named, kind_of_data  # the registry imports this module
 
         return kind_of_data(self) if self.kind is None else kind_named(self.kind, "data.kind")
 
     def file(self, expected: str) -> str:
-        """The path, which this source needs."""
+        """The path of the data; raises an error if it is missing. `expected` says what it should be the path of."""
         require(self.path is not None, "data.path", self.path, f"{expected} for data.source {self.source}")
         return str(self.path)
 
     def at(self, path: str | None) -> "DataConfig":
-        """The same data at `path`, if that is given; a model that was exported does not know where they are."""
+        """These data at another path; None: at their own path, which an exported model does not know."""
         moved = replace(self, path=path or self.path)
         if moved.path is None and moved.kind_class.needs_path(moved):
             raise FileNotFoundError(f"the model does not say where its data are, of the source {moved.source}")
         return moved
 
     def with_test(self, key: str, option: str) -> "DataConfig":
-        """These data with another array of the .npz held out; `option` is what named it."""
+        """These data with another array of the .npz file as test split.
+
+        Args:
+            key: the name of the array.
+            option: the option with this value, for error messages.
+        """
         stored = read_arrays(Path(str(self.path))) if self.source == "array" else None
         if not isinstance(stored, dict):
             raise ValueError(f"{option} = {key}: expected null, as the data are no .npz file")
@@ -95,17 +99,20 @@ class DataConfig:
         return replace(self, test_key=key)
 
     def load(self) -> Dataset:
-        """Read the data."""
+        """Read the data, and rename the categories if `scramble` is set."""
+        from usd3.kinds.scramble import scramble
+
         dataset = self.kind_class.read(self)
         if self.transpose:
-            moves = dataset.kind.augment(self, dataset.decode, "cpu") is not None
-            require(moves, "data.transpose", self.transpose, f"0 for {dataset.kind.plural}, which have no pitch")
+            can_transpose = dataset.kind.augment(self, dataset.decode, "cpu") is not None
+            expected = f"0 for {dataset.kind.plural}, which have no pitch"
+            require(can_transpose, "data.transpose", self.transpose, expected)
         return dataset if self.scramble is None else scramble(dataset, self.scramble)
 
 
 @contextmanager
 def naming_data_path() -> Iterator[None]:
-    """Say how to name the place of data that are no longer where they were."""
+    """Inside, the error for missing data also names the option that says where they are."""
     try:
         yield
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The kinds by name, and their options joined: the one place that lists them."""
+"""The kinds by name, and their options side by side: the one place that lists them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -6,13 +6,11 @@ from typing import Any
 
 from usd3._internal.checks import require, require_type
 from usd3._internal.fields import from_mapping
-from usd3._internal.imports import imported_class
+from usd3._internal.imports import Registry, imported_class
 from usd3._internal.messages import suggestion
-from usd3.kinds.array import Array
 from usd3.kinds.base import Kind
-from usd3.kinds.image.kind import ImageTokens
 from usd3.kinds.image.options import ImageOptions, ImageSettings
-from usd3.kinds.melody.kind import Melody, MelodyOptions
+from usd3.kinds.melody.options import MelodyOptions
 from usd3.kinds.options import DataConfig
 
 __all__ = [
@@ -27,10 +25,17 @@ __all__ = [
     "upgraded",
 ]
 
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Melody, ImageTokens, Array)}
-"""By the names that recipes use."""
+KINDS: Registry[Kind] = Registry(
+    {
+        "melody": "usd3.kinds.melody.kind.Melody",
+        "image_tokens": "usd3.kinds.image.kind.ImageTokens",
+        "array": "usd3.kinds.array.Array",  # last, as every model of an older version that is nothing else is an array
+    }
+)
+"""The kinds by the names that recipes use. A kind is imported on first use."""
 
-_OPTIONS: dict[str, type[Any]] = {Melody.name: MelodyOptions, ImageTokens.name: ImageOptions}
+_OPTIONS: dict[str, type[Any]] = {"melody": MelodyOptions, "image_tokens": ImageOptions}
+_SETTINGS = {"image_tokens": "images"}
 
 
 @dataclass
@@ -40,7 +45,7 @@ class RenderOptions(ImageOptions, MelodyOptions):
 
 @dataclass
 class KindSettings:
-    """What only some kinds need to be measured.
+    """Settings of an evaluation that only some kinds have.
 
     Args:
         images: for a model of image tokens.
@@ -49,11 +54,13 @@ class KindSettings:
     images: ImageSettings = field(default_factory=ImageSettings)
 
 
-_SETTINGS = {ImageTokens.name: "images"}
-
-
 def kind_named(name: str, option: str) -> type[Kind]:
-    """One of ours, or the class at an import path, whose code then runs."""
+    """The kind of this name, or the class at this import path. Importing a class that is not ours runs its code.
+
+    Args:
+        name: a name of `KINDS` or an import path.
+        option: the option with this value, for error messages.
+    """
     if name in KINDS:
         return KINDS[name]
     require("." in name, option, name, f"one of {', '.join(sorted(KINDS))}, or an import path{suggestion(name, KINDS)}")
@@ -61,7 +68,7 @@ def kind_named(name: str, option: str) -> type[Kind]:
 
 
 def kind_of_data(data: DataConfig) -> type[Kind]:
-    """The kind to which the source of data belongs."""
+    """The kind that reads `data.source`."""
     kind = next((kind for kind in KINDS.values() if kind.claims(data)), None)
     if kind is None:
         sources = sorted(source for kind in KINDS.values() for source in kind.sources)
@@ -71,34 +78,43 @@ def kind_of_data(data: DataConfig) -> type[Kind]:
 
 
 def kind_from(values: Any, num_classes: int, shape: Any) -> Kind:
-    """A kind from its plain JSON in a model folder. Importing one that is not ours runs its code."""
+    """The kind that the plain JSON of a model folder describes. If it is not one of ours, its code runs.
+
+    Args:
+        values: the name of the kind and its fields.
+        num_classes: number of categories.
+        shape: shape of one object.
+    """
     require_type(isinstance(values, dict) and "name" in values, "kind", values, "a mapping with a name")
-    own = {key: value for key, value in values.items() if key != "name"}
+    kind_fields = {key: value for key, value in values.items() if key != "name"}
     kind = kind_named(str(values["name"]), "kind.name")
-    return from_mapping(kind, {"num_classes": num_classes, "shape": shape, **own}, "kind")
+    return from_mapping(kind, {"num_classes": num_classes, "shape": shape, **kind_fields}, "kind")
 
 
 def upgraded(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a config.json; one from before there were kinds says `music` and `source` in their place."""
+    """The content of a config.json in today's form. Older versions have `music` and `source` instead of `kind`."""
     if "kind" in config:
         return dict(config)
-    kind = next(old for kind in KINDS.values() if (old := kind.upgraded(config)) is not None)
+    kind = next(values for kind in KINDS.values() if (values := kind.upgraded(config)) is not None)
     return {key: value for key, value in config.items() if key not in ("music", "source")} | {"kind": kind}
 
 
 def require_own_options(kind: Kind, options: RenderOptions) -> None:
-    """Refuse options of other kinds than this one."""
+    """Raise an error if an option that only another kind has is set."""
     for name, group in _OPTIONS.items():
         for option in fields(group) if name != kind.name else ():
-            value, usual = getattr(options, option.name), "null" if option.default is None else option.default
-            expected = f"{usual}, as the model is not about {KINDS[name].plural}"
-            require(value == option.default, option.name, value, expected)
+            value, default = getattr(options, option.name), "null" if option.default is None else option.default
+            if value != option.default:
+                expected = f"{default}, as the model is not about {KINDS[name].plural}"
+                raise ValueError(f"{option.name} = {value}: expected {expected}")
 
 
 def require_own_settings(kind: Kind, settings: KindSettings) -> None:
-    """Refuse settings of an evaluation that other kinds than this one have."""
+    """Raise an error if a setting of an evaluation that only another kind has is set."""
     for name, part in _SETTINGS.items():
-        group, expected = getattr(settings, part), f"no such option, as the data are no {KINDS[name].plural}"
+        group = getattr(settings, part)
         for setting in fields(group) if name != kind.name else ():
             value = getattr(group, setting.name)
-            require(value == setting.default, f"{part}.{setting.name}", value, expected)
+            if value != setting.default:
+                expected = f"no such option, as the data are no {KINDS[name].plural}"
+                raise ValueError(f"{part}.{setting.name} = {value}: expected {expected}")

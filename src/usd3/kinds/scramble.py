@@ -12,7 +12,7 @@ __all__ = ["scramble"]
 
 
 def scramble(dataset: Dataset, seed: int = 0) -> Dataset:
-    """The same data with categories renamed by a random permutation; `decoded` still gives the original ones."""
+    """The same data with randomly renamed categories. `Dataset.decoded` still returns the original categories."""
     require_type(isinstance(dataset, Dataset), "dataset", dataset, "a Dataset")
     generator = torch.Generator().manual_seed(as_count(seed, "seed", 0))
     new_name = torch.randperm(dataset.num_classes, generator=generator)

@@ -10,20 +10,20 @@ __all__ = ["grouped", "is_test_group"]
 
 
 def is_test_group(sizes: Sequence[int], fraction: float, seed: int) -> list[bool]:
-    """For each group, whether it goes to the test split.
+    """For each group, whether it belongs to the test split.
 
-    Groups are taken in a random order, each if it still fits into `fraction` of the total size. If none fits, the
-    smallest is taken. At least one group stays for training.
+    Groups are tried in a random order; a group is taken if the test split then has at most `fraction` of the total
+    size. If none can be taken, the smallest is. At least one group stays in the training split.
     """
     fraction = as_number(fraction, "test_fraction", 0, 1)
     seed = as_count(seed, "seed", 0)
     require(len(sizes) >= 2, "number of groups to split", len(sizes), "at least 2, one to train and one to test on")
     target = fraction * sum(sizes)
     chosen = [False] * len(sizes)
-    taken = 0
+    test_size = 0
     for group in np.random.default_rng(seed).permutation(len(sizes)).tolist():
-        if taken + sizes[group] <= target:
-            taken += sizes[group]
+        if test_size + sizes[group] <= target:
+            test_size += sizes[group]
             chosen[group] = True
     if not any(chosen):
         chosen[min(range(len(sizes)), key=sizes.__getitem__)] = True
@@ -31,10 +31,13 @@ def is_test_group(sizes: Sequence[int], fraction: float, seed: int) -> list[bool
 
 
 def grouped(count: int, keys: Iterable[tuple[int, Hashable]]) -> list[int]:
-    """The group of each of `count` items, numbered from 0 in order: items that share a key share a group.
+    """The group of each item, numbered from 0: items that share a key are in one group.
 
-    `keys` are pairs (item, key). Sharing is passed on: if a and b share a key, and b and c another, all three are one
-    group.
+    If a and b share a key, and b and c share another, all three are in one group.
+
+    Args:
+        count: number of items.
+        keys: pairs (item, key).
     """
     parent = list(range(count))
 

@@ -8,7 +8,9 @@ from usd3._internal.checks import require
 from usd3._internal.fields import require_fields
 from usd3._internal.imports import imported_class
 from usd3.core.diffusion import Diffusion
-from usd3.methods import METHODS, USD3, Method
+from usd3.methods import METHODS
+from usd3.methods.base import Method
+from usd3.methods.usd3 import USD3
 
 __all__ = ["MethodConfig"]
 

@@ -2,152 +2,68 @@
 
 import functools
 import json
-import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import torch
 from numpy.typing import ArrayLike
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from usd3._internal.checks import as_count, as_mask, as_tokens, require, require_type
+from usd3._internal.checks import as_count, as_mask, as_tokens, require
 from usd3._internal.compile import Compiled
 from usd3._internal.device import device_named
-from usd3._internal.fields import from_mapping, require_fields
 from usd3._internal.files import write_whole, written_whole
 from usd3._internal.graphs import as_captured
 from usd3._internal.messages import suggestion
-from usd3._internal.processes import gathered, rank_and_world
 from usd3._internal.random import seed_of
 from usd3._internal.threads import waiting_asleep
-from usd3._internal.weights import load_weights, require_weights
-from usd3._internal.yaml_json import parse_json
-from usd3._version import __version__
+from usd3._internal.weights import load_weights
 from usd3.core.coefficients import is_grid
-from usd3.core.model import Wrapper, logits_of
-from usd3.core.options import DiffusionConfig
 from usd3.core.samplers import Corrector, Step
-from usd3.kinds.array import Array
-from usd3.kinds.base import Kind
-from usd3.kinds.options import DataConfig
-from usd3.kinds.registry import kind_from, upgraded
 from usd3.methods.base import Method
-from usd3.methods.options import MethodConfig
 from usd3.nets import Hollow, SelfConditioned
-from usd3.nets.options import NETS, ModelConfig, is_packaged
+from usd3.nets.options import NETS, is_packaged
+from usd3.pipeline.batches import in_batches
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.denoiser import Denoiser, network_logits
 from usd3.pipeline.packaged import find_model, list_models
 from usd3.pipeline.trust import require_trusted
 
-__all__ = ["Pipeline", "PipelineConfig", "in_batches", "save_pretrained"]
+__all__ = ["Pipeline", "save_pretrained"]
 
 Arguments = ParamSpec("Arguments")
 
-_MOST_ELEMENTS, _MOST_LOGITS = 2**22, 2**30  # of one object, so that no folder of a model asks for any memory
-_LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # how many logits a batch may have before memory is tried
-
-
-@dataclass
-class PipelineConfig:
-    """What `config.json` says: the categories, the diffusion, the method, the network and the data they are for.
-
-    `kind` is what the categories mean, as plain JSON: its name and its own fields. `steps` and `minutes` say how long
-    it was trained; `given` which elements stayed clean in training, None where that is not known.
-    """
-
-    num_classes: int
-    shape: list[int]
-    diffusion: DiffusionConfig = field(default_factory=DiffusionConfig)
-    method: MethodConfig = field(default_factory=MethodConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    data: DataConfig = field(default_factory=DataConfig)
-    kind: dict[str, Any] = field(default_factory=lambda: {"name": Array.name})
-    decode: list[int] | None = None
-    marginal: list[float] | None = None
-    prefix: int = 32
-    given: Literal["none", "prefix", "random"] | None = None
-    precision: Literal["fp32", "bf16"] = "fp32"
-    steps: int = 0
-    minutes: float | None = None
-    usd3_version: str = __version__
-
-    def __post_init__(self) -> None:
-        require_fields(self)
-        num_classes = as_count(self.num_classes, "num_classes", 2)
-        size = math.prod(as_count(side, "shape", 1) for side in self.shape)
-        require(len(self.shape) > 0, "shape", self.shape, "the sides of an object")
-        fits = size <= _MOST_ELEMENTS and size * num_classes <= _MOST_LOGITS
-        most = f"at most {_MOST_ELEMENTS:,} elements, and {_MOST_LOGITS:,} elements times categories"
-        require(fits, "shape", f"{tuple(self.shape)} of {num_classes} categories", most)
-        whole = self.decode is None or sorted(self.decode) == list(range(self.num_classes))
-        require(whole, "decode", self.decode, f"null or a permutation of 0..{self.num_classes - 1}")
-        if "." not in str(self.kind.get("name")):  # an import path is followed where its code is trusted
-            self.build_kind()
-
-    def build_kind(self) -> Kind:
-        """The kind as an object. Importing one that is not ours runs its code."""
-        return kind_from(self.kind, self.num_classes, self.shape)
-
-    def require_weights(self, folder: Path) -> None:
-        """Refuse a folder, if it has weights, whose weights are not those of our network of this config."""
-        file, heads = folder / "model.safetensors", (self.model.hollow, self.model.self_conditioning)
-        num_classes = self.num_classes + (self.diffusion.noise == "absorbing")
-        if self.model.net in NETS and file.is_file():
-            require_weights(file, lambda: self.model.build_bare(num_classes, self.shape), "module." * sum(heads))
-
-    def has_trained(self, steps: int, minutes: float | None) -> bool:
-        """Whether so many steps are done, or these minutes are over."""
-        return self.steps >= steps or (minutes is not None and (self.minutes or 0.0) >= minutes)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "PipelineConfig":
-        """From the content of a config.json."""
-        parts = {
-            "diffusion": DiffusionConfig,
-            "method": MethodConfig,
-            "model": ModelConfig,
-            "data": DataConfig,
-        }
-        require_type(isinstance(values, dict), "config", values, "a mapping of names and values")
-        values = upgraded(values)
-        there = [name for name in parts if values.get(name) is not None]
-        made: dict[str, Any] = {name: from_mapping(parts[name], values[name], name) for name in there}
-        return from_mapping(cls, {**values, **made}, "config")
-
-    @classmethod
-    def read(cls, folder: Path) -> "PipelineConfig":
-        """From the config.json of a folder."""
-        file = folder / "config.json"
-        try:
-            values = parse_json(file)
-            network = values.get("kind") if isinstance(values, dict) else None  # networks for images have a word there
-            if not isinstance(network, str):
-                return cls.from_dict(values)
-        except (TypeError, ValueError) as error:
-            expected = "expected what usd3 wrote: restore the file, or export or train the model again"
-            raise ValueError(f"{file}: {expected} ({error})") from None
-        raise ValueError(f"{folder} is a {network}: expected the folder of a run or of a saved model")
+_LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # logits of the largest batch, by type of device
 
 
 def _without_gradients(
-    use: Callable[Concatenate["Pipeline", Arguments], Tensor],
+    method: Callable[Concatenate["Pipeline", Arguments], Tensor],
 ) -> Callable[Concatenate["Pipeline", Arguments], Tensor]:
-    """In inference mode; a compiled network in that of a capture, where it would be compiled again otherwise."""
+    """A method of `Pipeline` that runs without gradients.
 
-    @functools.wraps(use)
-    def used(self: "Pipeline", /, *args: Arguments.args, **options: Arguments.kwargs) -> Tensor:
+    A compiled network runs in the mode of CUDA graph captures: in inference mode a capture would compile it again.
+    """
+
+    @functools.wraps(method)
+    def without_gradients(self: "Pipeline", /, *args: Arguments.args, **options: Arguments.kwargs) -> Tensor:
         with waiting_asleep(), as_captured() if self.compile else torch.inference_mode():
-            return use(self, *args, **options)
+            return method(self, *args, **options)
 
-    return used
+    return without_gradients
 
 
 class Pipeline:
-    """A network, its method, and the meaning of its categories. Tokens go in and come out as in the data.
+    """A network, its method and its kind of data. Tokens are the categories of the data, on the way in and out.
 
-    Where `compile` is True, `sample` and `bound` compile the network in their first call.
+    If `compile` is True, the first call of `sample` or `bound` compiles the network.
+
+    Args:
+        config: the content of config.json.
+        model: the network; None: a new one with random weights, as `config.model` describes it.
+        objective: the training objective of USD3.
     """
 
     compile = False
@@ -156,7 +72,7 @@ class Pipeline:
         self.config, self.kind = config, config.build_kind()
         self.diffusion = config.diffusion.build(config.num_classes, config.marginal)
         self.method = config.method.build(self.diffusion, objective)
-        _require_fitting(self.method, config)
+        _require_usable_network(self.method, config)
         self.model = (config.model.build(self.diffusion, config.shape) if model is None else model).eval()
 
     @property
@@ -165,7 +81,7 @@ class Pipeline:
         return next(iter(self.model.parameters()), torch.empty(0)).device
 
     def to(self, device: torch.device | str) -> "Pipeline":
-        """Move the network."""
+        """Move the network to a device; returns the pipeline."""
         self.model.to(device)
         return self
 
@@ -180,11 +96,14 @@ class Pipeline:
         device: str | None = None,
         compile: bool = False,
     ) -> "Pipeline":
-        """Load `config.json` and `model.safetensors` from a folder, or a packaged model by its name.
+        """The pipeline in a model folder, from its `config.json` and `model.safetensors`.
 
-        Weights that were stored in half precision become float32 again.
-        A network or method that is not ours is only imported with `trust_code=True`; or pass the network as `model`.
-        `compile=True` compiles the network for sampling and bounds: that takes up to a minute in the first call.
+        Args:
+            folder: the folder, or the name of a packaged model.
+            model: the network; None: the one that config.json names. Its weights are loaded, as float32.
+            trust_code: import a kind, network or method that is not ours. This runs its code.
+            device: "cpu" or "cuda"; None: a GPU if there is one.
+            compile: compile the network for sampling and bounds. The first call then takes up to a minute longer.
         """
         folder = find_model(folder)
         for name in ("config.json", "model.safetensors"):
@@ -228,45 +147,55 @@ class Pipeline:
         batch_size: int | None = None,
         callback: Callable[[Step], None] | None = None,
     ) -> Tensor:
-        """Draw `num` objects, or one for each row of `tokens` whose elements `given` are kept, (N, ...) int64.
+        """Objects drawn from the model, (N, ...) int64.
 
-        The work is done in batches, made smaller by themselves where memory does not suffice, and divided among
-        processes where a launcher started several; every process gets the whole result. Draws depend on `seed` and
-        the batch size. `temperature` divides the logits: 1 draws from the model, less keeps
-        closer to what it finds likely. `sampler` is one of the method's, by default its own. `num_steps` is by default
-        100, or all of a model with fewer in discrete time.
+        The work is done in batches, which become smaller if memory runs out. If a launcher started several processes,
+        they share the work, and each returns all objects. The objects depend on `seed` and on the batch size.
+        `tokens`, `given` and `pad` may be tensors, NumPy arrays or lists; the masks broadcast.
 
-        `tokens` and the masks `given` and `pad` may be tensors, NumPy arrays or lists; the masks broadcast. Where the
-        data have a pad value, it marks padding in `tokens` too, and in what comes back.
+        Args:
+            num: number of objects, N; by default 1, or the number of rows of `tokens`.
+            num_steps: sampling steps; by default 100, or all steps of a model with fewer in discrete time.
+            tokens: (N, ...) a prompt for each object. The pad value of the data, if it has one, marks padding.
+            given: (N, ...) True where an element keeps its value in `tokens`.
+            pad: (N, ...) True where an element is padding. In the result it has the pad value of the data.
+            corrector: MCMC corrector.
+            sampler: one of the method's samplers; None: its default.
+            temperature: divides the logits. Below 1 the draws are closer to what the model finds likely.
+            seed: seed of the draws.
+            batch_size: number of objects in a batch; None: chosen by memory.
+            callback: called with each `Step`.
         """
-        shape, wanted = tuple(self.config.shape), None if tokens is None else as_tokens(tokens)
+        shape, prompt = tuple(self.config.shape), None if tokens is None else as_tokens(tokens)
         steps = self._steps(num_steps)
-        if wanted is not None:
-            require(tuple(wanted.shape[1:]) == shape, "tokens.shape", tuple(wanted.shape), f"(N, *{shape})")
-            require(num in (None, len(wanted)), "num", num, f"None or the number of rows of tokens, {len(wanted)}")
-            num = len(wanted)
+        if prompt is not None:
+            require(tuple(prompt.shape[1:]) == shape, "tokens.shape", tuple(prompt.shape), f"(N, *{shape})")
+            require(num in (None, len(prompt)), "num", num, f"None or the number of rows of tokens, {len(prompt)}")
+            num = len(prompt)
         num = as_count(1 if num is None else num, "num", 1)
         given, pad = (as_mask(m, (num, *shape), name) for m, name in ((given, "given"), (pad, "pad")))
-        if wanted is not None:
-            wanted, pad = self._without_padding(wanted, pad)
-            wanted = self.encoded(wanted)
-        ours = is_packaged(self._bare)  # does the same in every call, so a CUDA graph can replay it
+        if prompt is not None:
+            prompt, pad = self._without_padding(prompt, pad)
+            prompt = self.encoded(prompt)
+        repeatable = is_packaged(self._bare)  # our networks do the same in every call, so a CUDA graph can replay them
 
         def draw(rows: slice) -> Tensor:
-            own = [None if part is None else part[rows].to(self.device) for part in (given, wanted, pad)]
+            given_rows, prompt_rows, pad_rows = (
+                None if part is None else part[rows].to(self.device) for part in (given, prompt, pad)
+            )
             return self.method.sample(
                 self.denoiser(rows.stop - rows.start),
                 (rows.stop - rows.start, *shape),
                 steps,
                 corrector=corrector,
                 sampler=sampler,
-                given=own[0],
-                given_tokens=own[1],
-                pad=own[2],
+                given=given_rows,
+                given_tokens=prompt_rows,
+                pad=pad_rows,
                 generator=torch.Generator(self.device).manual_seed(seed_of(seed, rows.start)),
                 callback=callback,
                 device=self.device,
-                graph=ours,
+                graph=repeatable,
                 temperature=temperature,
             ).cpu()
 
@@ -275,33 +204,37 @@ class Pipeline:
         return x if pad is None or value is None else x.masked_fill(pad.cpu(), value)
 
     def _without_padding(self, tokens: Tensor, pad: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Tokens with category 0 in place of the data's pad value, and where padding is: there too."""
+        """Tokens with category 0 in place of the data's pad value, and `pad` with these elements added."""
         if self.config.data.pad_value is None:
             return tokens, pad
-        known = tokens == self.config.data.pad_value
-        if not bool(known.any()):
+        has_pad_value = tokens == self.config.data.pad_value
+        if not bool(has_pad_value.any()):
             return tokens, pad
-        return tokens.masked_fill(known, 0), known if pad is None else known | pad.to(known.device)
+        padding = has_pad_value if pad is None else has_pad_value | pad.to(has_pad_value.device)
+        return tokens.masked_fill(has_pad_value, 0), padding
 
     def _steps(self, num_steps: int | None) -> int:
         return self.config.diffusion.usual_steps if num_steps is None else num_steps
 
     def num_moves(self, num_steps: int | None = None, sampler: str | None = None) -> int:
-        """Steps of the sampler for `num_steps`, by default as in `sample`: some methods end with one more."""
+        """How many steps the sampler takes for `num_steps`: some methods add a last one. Default as in `sample`."""
         times = self.method.grid(self._steps(num_steps), self.method.samplers[0] if sampler is None else sampler)
         return len(times) - 1 if is_grid(times) else int(times)  # type: ignore[arg-type]
 
     def denoiser(self, num: int | None = None) -> Callable[..., Tensor]:
-        """The network as the sampler calls it; on a GPU in bfloat16 where it was trained so.
+        """The network as the sampler calls it: on a GPU in bfloat16 if it was trained in bfloat16.
 
-        Where `compile` says so it is compiled for calls with `num` objects, by default for all: each number takes its
-        time. The masked network is not: it is a loop over many parts, and each would be compiled.
+        If `self.compile` is True, the network is compiled, except the masked one: it is a loop over many parts, and
+        each part would be compiled.
+
+        Args:
+            num: batch size to compile for; None: every batch size that occurs. Each takes time to compile.
         """
-        half, ready = self.config.precision == "bf16", None
+        half, compiled = self.config.precision == "bf16", None
         if self.compile and getattr(self._bare, "can_compile", True):
-            self.diffusion.noise.probs_on(self.device)  # made inside a call, the next would compile again
-            ready = self._compiled
-        return _Network(self.model, self.device, half, ready, num)
+            self.diffusion.noise.probs_on(self.device)  # if a call created them, the next call would compile again
+            compiled = self._compiled
+        return Denoiser(self.model, self.device, half, compiled, num)
 
     @property
     def _bare(self) -> Callable[..., Any]:
@@ -313,11 +246,11 @@ class Pipeline:
 
     @functools.cached_property
     def _compiled(self) -> Callable[..., Tensor]:
-        """The logits of a network, compiled; a `Projection` stays inside."""
-        return Compiled(_logits)
+        """`network_logits`, compiled."""
+        return Compiled(network_logits)
 
     def batch_size(self, num: int) -> int:
-        """How many objects to try at once."""
+        """The default batch size for `num` objects."""
         logits = torch.Size(self.config.shape).numel() * self.diffusion.noise.num_classes
         return max(1, min(num, _LOGITS_AT_ONCE.get(self.device.type, 2**24) // logits))
 
@@ -331,100 +264,68 @@ class Pipeline:
         seed: int = 0,
         batch_size: int | None = None,
     ) -> Tensor:
-        """An upper bound on -log p(free elements | given), (N,) in nats; `tokens` and masks as in `sample`."""
-        wanted = as_tokens(tokens)
-        given, pad = (as_mask(m, tuple(wanted.shape), name) for m, name in ((given, "given"), (pad, "pad")))
-        wanted, pad = self._without_padding(wanted, pad)
-        encoded = self.encoded(wanted)
+        """Upper bound on -log p(free elements | given elements) of each object, (N,) in nats.
+
+        Args:
+            tokens: (N, ...) the objects.
+            given: (N, ...) True where an element is given, as in `sample`.
+            pad: (N, ...) True where an element is padding, as in `sample`.
+            num_samples: number of times at which the bound is estimated; None: the default of the method.
+            seed: seed of the draws.
+            batch_size: number of objects in a batch; None: chosen by memory.
+        """
+        objects = as_tokens(tokens)
+        given, pad = (as_mask(m, tuple(objects.shape), name) for m, name in ((given, "given"), (pad, "pad")))
+        objects, pad = self._without_padding(objects, pad)
+        encoded = self.encoded(objects)
 
         def nats(rows: slice) -> Tensor:
-            own = (None if m is None else m[rows].to(self.device) for m in (given, pad))
-            masks = dict(zip(("given", "pad"), own))
+            masks = {
+                name: None if mask is None else mask[rows].to(self.device)
+                for name, mask in (("given", given), ("pad", pad))
+            }
             generator = torch.Generator(self.device).manual_seed(seed_of(seed, rows.start))
             x_0 = encoded[rows].to(self.device)
             return self.method.bound(self.denoiser(len(x_0)), x_0, num_samples, generator=generator, **masks).cpu()
 
-        return in_batches(nats, len(wanted), self.batch_size(len(wanted)) if batch_size is None else batch_size)
+        return in_batches(nats, len(objects), self.batch_size(len(objects)) if batch_size is None else batch_size)
 
     # ---- categories ---------------------------------------------------------------------------------------------
 
     def decoded(self, tokens: Tensor) -> Tensor:
-        """The network's categories as those of the data."""
+        """Categories of the data for `tokens` in the network's categories, int64 of the same shape."""
         return tokens.long() if self.config.decode is None else torch.tensor(self.config.decode)[tokens.long()]
 
     def encoded(self, tokens: Tensor) -> Tensor:
-        """Categories of the data as the network's."""
+        """The network's categories for `tokens` in the categories of the data, int64 of the same shape."""
         tokens, top = as_tokens(tokens), self.config.num_classes - 1
         bad = tokens[(tokens < 0) | (tokens > top)]
         require(not len(bad), "tokens", f"... {bad[:1].tolist()} ...", f"categories 0..{top}")
         return tokens if self.config.decode is None else torch.tensor(self.config.decode).argsort()[tokens]
 
 
-def _require_fitting(method: Method, config: PipelineConfig) -> None:
-    """Refuse a network that the method cannot use."""
+def _require_usable_network(method: Method, config: PipelineConfig) -> None:
+    """Raise an error if the method cannot use the network that `config` describes."""
     name, model = config.method.name, config.model
     output = f"false for {name}, which reads the network's output in its own way"
     require(method.reads == "full" or not model.hollow, "model.hollow", True, output)
-    own = f"false for {name}, whose network does not say p(x_0 | x_t)"
-    require(method.reads == "full" or not model.self_conditioning, "model.self_conditioning", True, own)
+    prediction = f"false for {name}, whose network does not say p(x_0 | x_t)"
+    require(method.reads == "full" or not model.self_conditioning, "model.self_conditioning", True, prediction)
     if method.needs_hollow and model.net in NETS:
-        hollow = sorted(net for net, kind in NETS.items() if getattr(kind, "is_hollow", False))
+        hollow = sorted(name for name, net in NETS.items() if getattr(net, "is_hollow", False))
         expected = f"{' or '.join(hollow)} for {name}, which learns nothing from a network that sees the element"
         require(model.net in hollow, "model.net", model.net, expected)
     require(method.fuses or not model.projection, "model.projection", True, f"false for {name}, which needs the logits")
 
 
-class _Network(Wrapper):
-    """A network, on a GPU in bfloat16 where `half` says so, compiled for calls with `num` objects.
-
-    A network that ignores the time is also called for the objects that changed, another number in every step.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        device: torch.device,
-        half: bool,
-        compiled: Callable[..., Tensor] | None = None,
-        num: int | None = None,
-    ):
-        super().__init__(model)
-        self.compiled, self.num = compiled, num
-        self.kind, self.half = device.type, half and device.type == "cuda"
-
-    def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
-        with torch.autocast(self.kind, torch.bfloat16, enabled=self.half, cache_enabled=False):  # as graphs need it
-            fast = self.compiled if self.num in (None, len(x_t)) else None
-            return (fast or _logits)(self.model, x_t, t, **masks)
-
-
-def _logits(model: Callable[..., Any], x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
-    return logits_of(model(x_t, t, **masks), x_t)
-
-
 def save_pretrained(folder: Path, config: PipelineConfig, weights: dict[str, Tensor]) -> None:
-    """Write `config.json` and `model.safetensors`."""
+    """Write `config.json` and `model.safetensors` into a folder.
+
+    Args:
+        folder: the folder; created if it does not exist.
+        config: the content of config.json.
+        weights: the state dict of the network.
+    """
     with written_whole(folder / "model.safetensors") as temporary:
         save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, temporary)
     write_whole(folder / "config.json", json.dumps(asdict(config), indent=2) + "\n")
-
-
-def in_batches(work: Callable[[slice], Tensor], num: int, batch_size: int) -> Tensor:
-    """work(rows) for all of 0..num-1, in batches shared among the processes; halved where memory does not suffice."""
-    batch_size = as_count(batch_size, "batch_size", 1)
-    while True:
-        batches = [slice(i, min(i + batch_size, num)) for i in range(0, num, batch_size)]
-        rank, world = rank_and_world()
-        try:
-            mine = [work(rows) for rows in batches[rank::world]]
-            fits = True
-        except torch.OutOfMemoryError:
-            mine, fits = [], False
-        parts = gathered((fits, mine))
-        if all(fits for fits, _ in parts):
-            break
-        if batch_size == 1:
-            raise MemoryError("one object alone does not fit into the memory of the device")
-        torch.cuda.empty_cache()
-        batch_size //= 2
-    return torch.cat([parts[i % world][1][i // world] for i in range(len(batches))])

@@ -1,11 +1,11 @@
-"""Whose code may run: ours, and what the user typed. What a file names is imported where the user trusts it.
+"""Which code may run: ours, and the classes that the user types. A class that a file names needs the user's trust.
 
-A recipe, the folder of a run and that of a model say by name which kind, network and method they want. A name that is
-not one of ours is an import path, and importing it runs code.
+A recipe, a run folder and a model folder name a kind, a network and a method. A name that is not one of ours is an
+import path, and an import runs code.
 """
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from usd3._internal.checks import require
 from usd3.kinds.options import DataConfig
@@ -17,35 +17,42 @@ from usd3.nets.options import NETS, ModelConfig
 __all__ = ["foreign_classes", "require_trusted"]
 
 
-class _Names(Protocol):
-    """A recipe, or what config.json says."""
+class _Config(Protocol):
+    """A recipe or the content of a config.json."""
 
     data: DataConfig
     model: ModelConfig
     method: MethodConfig
 
 
-def foreign_classes(names: _Names) -> set[str]:
-    """The import paths of the classes that are not ours."""
-    return {path for _, path, ours in _classes(names) if path not in ours}
+class _ClassName(NamedTuple):
+    """A class that a config names: the option, its value (a short name or an import path), and our short names."""
+
+    option: str
+    path: str
+    packaged: Collection[str]
 
 
-def require_trusted(names: _Names, trusted: Collection[str]) -> None:
-    """Refuse classes that are neither ours nor trusted, before they are imported."""
-    for option, path, ours in _classes(names):
-        runs = f"one of {sorted(ours)}, or trust_code: true, which runs the code of the class"
-        require(path in ours or path in trusted, option, path, runs)
+def foreign_classes(config: _Config) -> set[str]:
+    """The import paths of the classes in a config that are not ours."""
+    return {name.path for name in _class_names(config) if name.path not in name.packaged}
 
 
-def _classes(names: _Names) -> list[tuple[str, str, Collection[str]]]:
-    """Each class that is named: by which option, its name or import path, and those that are ours."""
-    classes: list[tuple[str, str, Collection[str]]] = [
-        ("model.net", names.model.net, NETS),
-        ("method.name", names.method.name, METHODS),
+def require_trusted(config: _Config, trusted: Collection[str]) -> None:
+    """Raise an error if a config names a class that is neither ours nor one of the import paths `trusted`."""
+    for option, path, packaged in _class_names(config):
+        expected = f"one of {sorted(packaged)}, or trust_code: true, which runs the code of the class"
+        require(path in packaged or path in trusted, option, path, expected)
+
+
+def _class_names(config: _Config) -> list[_ClassName]:
+    names = [
+        _ClassName("model.net", config.model.net, NETS),
+        _ClassName("method.name", config.method.name, METHODS),
     ]
-    if names.data.kind is not None:
-        classes.append(("data.kind", names.data.kind, KINDS))
-    saved = getattr(names, "kind", None)  # of a model folder
-    if saved is not None:
-        classes.append(("kind.name", str(saved.get("name")), KINDS))
-    return classes
+    if config.data.kind is not None:
+        names.append(_ClassName("data.kind", config.data.kind, KINDS))
+    kind = getattr(config, "kind", None)  # only a config.json has it
+    if kind is not None:
+        names.append(_ClassName("kind.name", str(kind.get("name")), KINDS))
+    return names

@@ -15,7 +15,8 @@ from usd3._internal.random import seed_of
 from usd3.core.noise import Marginal
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.fingerprints import fingerprint
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig, save_pretrained
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline, save_pretrained
 from usd3.pipeline.trust import foreign_classes, require_trusted
 from usd3.training.curves import loss_plot
 from usd3.training.data import SequenceData

@@ -101,7 +101,7 @@ class VQGANTraining(ImageTraining):
         self.discriminator = channels_last(Discriminator(config.discriminator_width))
         # in a tuple, so that it is no part of the module: it is neither trained nor saved
         self._perceptual = (load_perceptual(config.perceptual, config.lpips),)
-        kind = "none" if self.perceptual is None else self.perceptual.kind
+        kind = "none" if self.perceptual is None else self.perceptual.name
         self._perceptual_facts: dict[str, str] = {"perceptual": kind}
         if kind == "classifier" and config.perceptual is not None:
             # now, as the folder may change while the VQGAN is trained

@@ -11,7 +11,8 @@ from support.problems import NOISES, D, K
 from usd3._internal.graphs import SETTLED, GraphedFunction, as_captured
 from usd3.core.options import DiffusionConfig
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 
 pytestmark = pytest.mark.gpu
 

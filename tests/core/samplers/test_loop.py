@@ -21,7 +21,8 @@ from usd3.core.options import DiffusionConfig
 from usd3.core.samplers import SAMPLERS
 from usd3.nets import FilmTransformer, Hollow, Transformer
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 from usd3.training.run import fit
 
 TABLE = torch.randn(D, K, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

@@ -66,11 +66,11 @@ def test_vgg_and_lpips_from_files(tmp_path):
     x, y = pair()
     maps = plain_maps(weights, x), plain_maps(weights, y)
     vgg = load_perceptual(tmp_path / "vgg.pth")
-    assert vgg.kind == "vgg"
+    assert vgg.name == "vgg"
     assert torch.allclose(vgg(x, y), plain_distance(*maps), rtol=1e-4)
     for files in ([tmp_path / "vgg.pth", tmp_path / "lpips.pth"], [tmp_path / "both.pth"]):
         lpips = load_perceptual(*files)
-        assert lpips.kind == "lpips"
+        assert lpips.name == "lpips"
         assert torch.allclose(lpips(x, y), plain_distance(*maps, linear), rtol=1e-4)
         assert lpips(x, x) == 0
     with pytest.raises(ValueError, match=r"height and width = \(8, 8\): expected at least 16"):
@@ -82,7 +82,7 @@ def test_a_classifier_measures_and_stays_as_it_is(tmp_path):
     net = Classifier(3, width=4, blocks=1)
     save_network(tmp_path, net)
     distance = load_perceptual(tmp_path).train()
-    assert distance.kind == "classifier"
+    assert distance.name == "classifier"
     x, y = pair(8)
     before = {name: value.clone() for name, value in distance.state_dict().items()}
     x.requires_grad_()

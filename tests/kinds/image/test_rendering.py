@@ -23,7 +23,8 @@ from usd3.kinds.options import DataConfig
 from usd3.nets.options import ModelConfig
 from usd3.pictures.figures import UNKNOWN, rgb
 from usd3.pictures.sheets import GAP, MARGIN, TEXT, WIDE_GAP
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 
 K, SIDE, PATCH = 8, 4, 4
 COLOURS = torch.stack([torch.arange(K) * 30, 255 - torch.arange(K) * 30, torch.full((K,), 100)], 1).to(torch.uint8)

@@ -9,7 +9,8 @@ from usd3.core.options import DiffusionConfig
 from usd3.methods.options import MethodConfig
 from usd3.nets import SelfConditioned
 from usd3.nets.options import ModelConfig
-from usd3.pipeline.pipeline import Pipeline, PipelineConfig
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.pipeline import Pipeline
 
 K, SHAPE = 4, (6, 3)
 DIFFUSION = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), num_steps=None)

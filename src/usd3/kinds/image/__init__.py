@@ -1,1 +1,1 @@
-"""Images as tokens: the VQGAN that makes them, its files, and the images themselves."""
+"""Images as tokens: the VQGAN that turns images into tokens and back, its files, and the images themselves."""

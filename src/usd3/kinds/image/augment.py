@@ -1,4 +1,4 @@
-"""Images moved, mirrored and turned at random, all at once and without waiting for the device."""
+"""Random shifts, mirroring and rotations of a batch of images, without waiting for the device."""
 
 import torch
 from torch import Tensor
@@ -9,9 +9,12 @@ __all__ = ["augmented", "moved", "turned"]
 
 
 def augmented(images: Tensor, pad: int = 4, flip: bool = True) -> Tensor:
-    """Move each image (N, 3, H, W) by up to `pad` pixels along both sides; with `flip`, mirror it or not, at random.
+    """Images (N, 3, H, W), each shifted at random and mirrored with probability 1/2.
 
-    What comes in at the border is a reflection.
+    Args:
+        images: the images.
+        pad: the largest shift in pixels, along both sides. The border is filled by reflection.
+        flip: whether images are mirrored.
     """
     as_count(pad, "pad", 0, min(images.shape[2:]) - 1)
     down, right = torch.randint(-pad, pad + 1, (2, len(images)), device=images.device)
@@ -19,9 +22,13 @@ def augmented(images: Tensor, pad: int = 4, flip: bool = True) -> Tensor:
 
 
 def moved(images: Tensor, down: Tensor, right: Tensor, mirrored: Tensor) -> Tensor:
-    """Each image, taken from (down, right), reflected at its borders, then mirrored where that is True.
+    """Images (N, 3, H, W), each shifted and mirrored. One gather; in memory, channels come last, which is fast on GPUs.
 
-    All three are (N,). One gather; its channels come last in memory, as convolutions on a GPU like it.
+    Args:
+        images: the images.
+        down: (N,) shift in pixels. The border is filled by reflection.
+        right: (N,) shift in pixels.
+        mirrored: (N,) True where an image is mirrored, before it is shifted.
     """
     height, width = images.shape[2:]
     across = torch.arange(width, device=images.device)
@@ -33,12 +40,12 @@ def moved(images: Tensor, down: Tensor, right: Tensor, mirrored: Tensor) -> Tens
 
 
 def turned(images: Tensor, quarters: Tensor) -> Tensor:
-    """Each square image turned against the clock by (N,) quarters of a turn, 0..3."""
+    """Square images (N, 3, H, H), each rotated anticlockwise by `quarters` (N,) quarter turns, 0..3."""
     quarters = quarters[:, None, None, None]
     images = torch.where(quarters % 2 == 1, images.rot90(1, (2, 3)), images)
     return torch.where(quarters >= 2, images.flip(2, 3), images)
 
 
 def _reflected(index: Tensor, size: int) -> Tensor:
-    """Positions beyond the first or the last, reflected there."""
+    """Indices, with those before 0 or after `size` - 1 reflected at the border."""
     return size - 1 - (size - 1 - index.abs()).abs()

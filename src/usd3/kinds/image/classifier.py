@@ -1,4 +1,4 @@
-"""A small residual network that names images; its features measure and compare them."""
+"""A small residual network that classifies images. Its features are used to compare images."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ class Classifier(nn.Module):
     """A ResNet of three stages with w, 2w and 4w channels; each stage but the first halves the sides.
 
     Args:
-        num_classes: how many classes it tells apart.
-        width: w.
-        blocks: residual blocks of a stage.
-        labelled: whether the classes are labels of the images; False: the four rotations of an image.
+        num_classes: number of classes, C.
+        width: number of channels of the first stage, w.
+        blocks: residual blocks in a stage.
+        labelled: whether the classes are labels of the images; False: they are the four rotations of an image.
     """
 
     def __init__(self, num_classes: int = 10, width: int = 64, blocks: int = 2, labelled: bool = True):
@@ -47,20 +47,20 @@ class Classifier(nn.Module):
         return logits
 
     def features(self, x: Tensor) -> Tensor:
-        """The last layer, pooled: (N, 4w)."""
+        """The output of the last stage, averaged over positions: (N, 4w)."""
         return self.maps(x)[-1].mean((2, 3))
 
     def maps(self, x: Tensor) -> list[Tensor]:
-        """What each stage finds, (N, channels, h, w); the last is what `features` pools."""
-        x, found = self.stem(x), []
+        """The feature maps (N, channels, h, w) of each stage."""
+        x, maps = self.stem(x), []
         for stage in self.stages:
             x = stage(x)
-            found.append(x)
-        return [*found[:-1], self.last(x)]
+            maps.append(x)
+        return [*maps[:-1], self.last(x)]
 
 
 class _Block(nn.Module):
-    """BatchNorm, ReLU and a convolution, twice, added to what comes in."""
+    """A residual block: BatchNorm, ReLU and a convolution, twice, added to the input."""
 
     def __init__(self, channels: int, out: int, stride: int = 1):
         super().__init__()
@@ -75,6 +75,6 @@ class _Block(nn.Module):
         self.skip = None if same else nn.Conv2d(channels, out, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        ready = self.before(x)
-        added: Tensor = (x if self.skip is None else self.skip(ready)) + self.branch(ready)
-        return added
+        normed = self.before(x)
+        out: Tensor = (x if self.skip is None else self.skip(normed)) + self.branch(normed)
+        return out

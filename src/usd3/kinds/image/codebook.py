@@ -1,4 +1,4 @@
-"""A codebook: vectors become the nearest of K codes."""
+"""A codebook: it replaces vectors by the nearest of K codes."""
 
 import math
 from typing import Literal, NamedTuple
@@ -8,13 +8,20 @@ from torch import Tensor, nn
 
 from usd3._internal.checks import as_count, as_number, require
 
-__all__ = ["Codebook", "CodebookKind", "Quantised"]
+__all__ = ["Codebook", "CodebookUpdate", "Quantised"]
 
-CodebookKind = Literal["ema", "gradient"]
+CodebookUpdate = Literal["ema", "gradient"]
 
 
 class Quantised(NamedTuple):
-    """The codes with the gradient of what they replaced, their numbers, the loss, and the perplexity of the batch."""
+    """The output of a codebook.
+
+    Args:
+        vectors: (n, dim) the codes; their gradient goes to the vectors that they replace.
+        tokens: (n,) the indices of the codes.
+        loss: the loss of the codebook.
+        perplexity: the perplexity of the indices in the batch.
+    """
 
     vectors: Tensor
     tokens: Tensor
@@ -23,20 +30,20 @@ class Quantised(NamedTuple):
 
 
 class Codebook(nn.Module):
-    """The nearest of K codes in L2, for each of many vectors.
+    """Replaces each vector by the nearest of K codes in L2.
 
-    In training mode a call also moves the codes, as a BatchNorm moves its averages. Nothing waits for the device, so
-    a CUDA graph can hold a call. All is computed in float32, also under autocast.
+    In training mode a call also updates the codes, as BatchNorm updates its averages. Nothing waits for the device, so
+    a CUDA graph can capture a call. Everything is computed in float32, also under autocast.
 
     Args:
-        num_codes: K.
+        num_codes: number of codes, K.
         dim: length of a code.
-        kind: "ema": a code is the moving average of the vectors that it stands for; "gradient": the codes are weights,
-            and the loss pulls each towards them.
+        update: "ema": a code is the moving average of the vectors it replaces; "gradient": the codes are weights,
+            and the loss pulls each towards the vectors it replaces.
         commitment: weight of the loss that pulls vectors towards their codes.
-        decay: of the moving average.
-        restart_after: a code that no vector was nearest to in so many calls becomes a random vector of the batch;
-            None: never. A new codebook begins with this, also where it never comes again.
+        decay: decay of the moving average.
+        restart_after: a code that was nearest to no vector in so many calls becomes a random vector of the batch;
+            None: never. In the first call of a new codebook, all codes that are not used are replaced in this way.
     """
 
     codes: Tensor
@@ -48,20 +55,20 @@ class Codebook(nn.Module):
         self,
         num_codes: int,
         dim: int,
-        kind: CodebookKind = "ema",
+        update: CodebookUpdate = "ema",
         commitment: float = 0.25,
         decay: float = 0.99,
         restart_after: int | None = 100,
     ):
         super().__init__()
         self.num_codes, self.dim = as_count(num_codes, "num_codes", 2), as_count(dim, "code_dim", 1)
-        require(kind in ("ema", "gradient"), "codebook", kind, "ema or gradient")
-        self.kind = kind
+        require(update in ("ema", "gradient"), "codebook", update, "ema or gradient")
+        self.update = update
         self.commitment = as_number(commitment, "commitment", 0, closed=True)
         self.decay = as_number(decay, "decay", 0, 1)
         self.restart_after = math.inf if restart_after is None else as_count(restart_after, "restart_after", 1)
         codes = torch.randn(num_codes, dim) / dim**0.5
-        if kind == "ema":
+        if update == "ema":
             self.register_buffer("codes", codes)
             self.register_buffer("sizes", torch.ones(num_codes))
             self.register_buffer("sums", codes.clone())
@@ -71,21 +78,21 @@ class Codebook(nn.Module):
 
     @torch.no_grad()
     def nearest(self, vectors: Tensor) -> Tensor:
-        """The number of the code nearest to each vector: (n, dim) -> (n,) int64."""
+        """Index of the nearest code for each vector: (n, dim) -> (n,) int64."""
         with torch.autocast(vectors.device.type, enabled=False):
             codes = self.codes.float()
             return (codes.square().sum(1) - 2 * vectors.float() @ codes.T).argmin(1)
 
     def forward(self, vectors: Tensor) -> Quantised:
-        """Replace vectors (n, dim) by codes; the gradient passes straight through."""
+        """Replace vectors (n, dim) by codes; their gradient is the one of the codes (straight-through)."""
         tokens = self.nearest(vectors)
         with torch.autocast(vectors.device.type, enabled=False):
             z = vectors.float()
-            # a matrix, as sums by index depend on the order in which a GPU adds
+            # (n, K) one-hot: sums by index would depend on the order in which a GPU adds
             chosen = (tokens[:, None] == torch.arange(self.num_codes, device=z.device)).to(z.dtype)
-            codes = chosen @ self.codes if self.kind == "gradient" else self.codes[tokens]
+            codes = chosen @ self.codes if self.update == "gradient" else self.codes[tokens]
             loss = self.commitment * (z - codes.detach()).square().mean()
-            if self.kind == "gradient":
+            if self.update == "gradient":
                 loss = loss + (z.detach() - codes).square().mean()
             if self.training:
                 self._learn(z.detach(), chosen)
@@ -95,17 +102,17 @@ class Codebook(nn.Module):
 
     @torch.no_grad()
     def _learn(self, z: Tensor, chosen: Tensor) -> None:
-        """Move the averages, and give codes that nothing used another start."""
+        """Update the averages, and replace codes that were unused for too long."""
         counts = chosen.sum(0)
         used = counts > 0
         idle = (self.idle + 1).masked_fill(used, 0.0)
         dead = idle >= self.restart_after
         fresh = z[torch.randint(len(z), (self.num_codes,), device=z.device)]
-        if self.kind == "ema":
+        if self.update == "ema":
             self.sizes.lerp_(counts, 1 - self.decay).masked_fill_(dead, 1.0)
             sums = self.sums.lerp(chosen.T @ z, 1 - self.decay)
             self.sums.copy_(torch.where(dead[:, None], fresh, sums))
-            # elsewhere sizes and sums shrink alike, at last to 0, and the code is what it was
+            # of an unused code, sizes and sums shrink to 0 at the same rate: the code stays as it is
             self.codes.copy_(torch.where((used | dead)[:, None], self.sums / self.sizes[:, None], self.codes))
         else:
             self.codes.copy_(torch.where(dead[:, None], fresh, self.codes))

@@ -1,4 +1,4 @@
-"""A network that tells images from reconstructions, patch by patch."""
+"""A network that tells real images from reconstructions, patch by patch."""
 
 from torch import Tensor, nn
 
@@ -9,9 +9,12 @@ __all__ = ["Discriminator"]
 
 
 class Discriminator(nn.Module):
-    """Logits (N, 1, h, w) of images (N, 3, H, W) in -1..1, one for each patch of about 18 pixels: real ones are high.
+    """A logit for each patch of about 18 pixels, high for real images.
 
-    GroupNorm knows nothing of the rest of the batch, so real images and reconstructions can be judged in one call.
+    GroupNorm does not mix the images of a batch, so real images and reconstructions can be in one batch.
+
+    Args:
+        width: number of channels of the first layer.
     """
 
     def __init__(self, width: int = 64):
@@ -30,6 +33,6 @@ class Discriminator(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits, in float32."""
+        """Logits (N, 1, h, w), float32, of images (N, 3, H, W) in -1..1."""
         logits: Tensor = self.layers(x)
         return logits.float()

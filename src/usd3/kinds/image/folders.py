@@ -1,4 +1,4 @@
-"""Networks for images as folders: config.json says what it is, model.safetensors has the weights."""
+"""Folders of the networks for images: config.json describes the network, model.safetensors has its weights."""
 
 import hashlib
 import json
@@ -20,72 +20,73 @@ from usd3.kinds.image.vqgan import VQGAN
 
 __all__ = ["about", "fingerprint", "load_classifier", "load_vqgan", "results", "save_network", "warn_unfinished"]
 
-_KINDS: dict[str, type[nn.Module]] = {"vqgan": VQGAN, "classifier": Classifier}
+_NETWORKS: dict[str, type[nn.Module]] = {"vqgan": VQGAN, "classifier": Classifier}  # by the command that trains them
 _WEIGHTS = "model.safetensors"
 Network = TypeVar("Network", VQGAN, Classifier)
 
 
-def save_network(folder: Path | str, network: VQGAN | Classifier, **told: Any) -> None:
-    """Write a network and its config.json, which also has what is `told`."""
-    folder, kind = Path(folder), next(name for name, known in _KINDS.items() if isinstance(network, known))
+def save_network(folder: Path | str, network: VQGAN | Classifier, **about: Any) -> None:
+    """Write a network into a folder; config.json also gets the entries `about`."""
+    folder = Path(folder)
+    name = next(name for name, network_class in _NETWORKS.items() if isinstance(network, network_class))
     weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    with written_whole(folder / _WEIGHTS) as temporary:  # first: a folder with a config.json is whole
+    with written_whole(folder / _WEIGHTS) as temporary:  # first, so that a folder with a config.json is complete
         save_file(weights, temporary)
-    content = {"kind": kind, "model": network.config, **told, "usd3_version": __version__}
+    content = {"kind": name, "model": network.config, **about, "usd3_version": __version__}
     write_whole(folder / "config.json", json.dumps(content, indent=2) + "\n")
 
 
 def fingerprint(folder: Path | str) -> str:
-    """A short text by which the weights in a folder are known again."""
+    """A hash of the weights in a folder; 16 hexadecimal digits."""
     with (Path(folder) / _WEIGHTS).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def load_vqgan(folder: Path | str, device: str | None = None) -> VQGAN:
-    """The VQGAN in a folder that `usd3 vqgan` made, on a device; None: a GPU where there is one."""
+    """The VQGAN in a folder that `usd3 vqgan` wrote. `device` None: a GPU if there is one."""
     return _load(Path(folder), VQGAN, device)
 
 
 def load_classifier(folder: Path | str, device: str | None = None) -> Classifier:
-    """The classifier in a folder that `usd3 classifier` made, on a device; None: a GPU where there is one."""
+    """The classifier in a folder that `usd3 classifier` wrote. `device` None: a GPU if there is one."""
     return _load(Path(folder), Classifier, device)
 
 
-def about(folder: Path | str, kind: str) -> dict[str, Any]:
-    """What the config.json of a folder says; it must be one of this kind, "vqgan" or "classifier"."""
+def about(folder: Path | str, command: str) -> dict[str, Any]:
+    """The content of the config.json in a folder that `command`, "vqgan" or "classifier", wrote."""
     folder = Path(folder)
     for name in ("config.json", _WEIGHTS):
         if not (folder / name).is_file():
-            raise FileNotFoundError(f"{folder / name}: expected a folder that `usd3 {kind}` made")
-    found = read_json(folder / "config.json")
-    seen = found.get("kind", "diffusion model") if isinstance(found, dict) else type(found).__name__
-    require(seen == kind, f"{folder}: kind", seen, f"{kind}, a folder that `usd3 {kind}` made")
-    return dict(found)
+            raise FileNotFoundError(f"{folder / name}: expected a folder that `usd3 {command}` made")
+    content = read_json(folder / "config.json")
+    network = content.get("kind", "diffusion model") if isinstance(content, dict) else type(content).__name__
+    require(network == command, f"{folder}: kind", network, f"{command}, a folder that `usd3 {command}` made")
+    return dict(content)
 
 
 def results(folder: Path | str) -> dict[str, Any] | None:
-    """What results.json says, which is written when a network is trained to its end; None before that."""
+    """The content of results.json, which is written at the end of the training; None: the training was stopped."""
     file = Path(folder) / "results.json"
     return dict(read_json(file)) if file.is_file() else None
 
 
 def warn_unfinished(folder: Path | str, option: str) -> None:
-    """Warn of a network, the value of an option, whose training was stopped."""
+    """Warn if the training of the network in a folder was stopped. `option` is the option that names the folder."""
     if results(folder) is None:
         warnings.warn(f"{option} = {folder} was not trained to its end: it has no results.json", stacklevel=3)
 
 
-def _load(folder: Path, network: type[Network], device: str | None) -> Network:
-    kind = next(name for name, known in _KINDS.items() if known is network)
-    config = about(folder, kind)
+def _load(folder: Path, network_class: type[Network], device: str | None) -> Network:
+    command = next(name for name, named_class in _NETWORKS.items() if named_class is network_class)
+    config = about(folder, command)
 
-    def make() -> Network:
+    def build() -> Network:
         try:
-            return network(**config["model"])
+            return network_class(**config["model"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{folder / 'config.json'}: {error}") from None
 
-    require_weights(folder / _WEIGHTS, make)
-    made = make()
-    load_weights(made, folder / _WEIGHTS)
-    return made.to(device_named(device)).eval()
+    require_weights(folder / _WEIGHTS, build)
+    network = build()
+    load_weights(network, folder / _WEIGHTS)
+    return network.to(device_named(device)).eval()

@@ -1,4 +1,4 @@
-"""Images in two splits, as bytes."""
+"""Images in a training and a test split, as bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ __all__ = ["Images", "Part", "joined", "spread"]
 
 
 class Part(NamedTuple):
-    """Images (N, 3, H, W) uint8 of one split and their labels (N,) int64, if they have some."""
+    """Images (N, 3, H, W) uint8 of one split, and their labels (N,) int64 or None."""
 
     images: Tensor
     labels: Tensor | None
 
 
 def joined(parts: Sequence[Part]) -> Part:
-    """The parts one after the other; labelled if all are."""
+    """The parts concatenated. They have labels if all parts have some."""
     labels = [part.labels for part in parts if part.labels is not None]
     is_labelled = len(labels) == len(parts)
     return Part(torch.cat([part.images for part in parts]), torch.cat(labels) if is_labelled else None)
@@ -28,9 +28,15 @@ def joined(parts: Sequence[Part]) -> Part:
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Colour images of one size in a training and a test split, (N, 3, H, W) uint8.
+    """Colour images of one size in two splits.
 
-    The labels (N,) int64 number the `classes`; None where there are none.
+    Args:
+        name: name of the data.
+        train: (N, 3, H, W) uint8.
+        test: (M, 3, H, W) uint8.
+        train_labels: (N,) int64, indices of `classes`; None: there are no labels.
+        test_labels: (M,) int64, in the same way.
+        classes: names of the classes.
     """
 
     name: str
@@ -53,8 +59,8 @@ class Images:
             if labels is not None:
                 require(len(labels) == len(split), f"len({name}_labels)", len(labels), f"{len(split)}, one an image")
                 least, most = int(labels.min()), int(labels.max())
-                known = least >= 0 and most < len(self.classes)
-                require(known, f"{name}_labels", f"{least}..{most}", f"0..{len(self.classes) - 1}")
+                valid = least >= 0 and most < len(self.classes)
+                require(valid, f"{name}_labels", f"{least}..{most}", f"0..{len(self.classes) - 1}")
 
     @property
     def size(self) -> tuple[int, int]:
@@ -63,7 +69,7 @@ class Images:
 
 
 def spread(rows: Tensor, most: int | None) -> Tensor:
-    """At most so many rows, evenly spread over all, which may be sorted by class; None: all."""
+    """At most `most` rows, evenly spread, as rows may be sorted by class; None: all rows."""
     if most is None or most >= len(rows):
         return rows
     return rows[torch.arange(most, device=rows.device) * len(rows) // most]

@@ -1,7 +1,7 @@
-"""How good are sets of images, beside real images and beside what the VQGAN makes of real images?
+"""How good are sets of images, compared with real images and with reconstructions of real images by the VQGAN?
 
-All are compared with the training images, as in the paper. The decoded tokens of training images are the limit of any
-model of the tokens, an optimistic one: those images are among the ones they are compared with.
+All sets are compared with the training images, as in the paper. Reconstructions of training images show what the best
+model of the tokens could reach. This limit is optimistic: the images are among those that they are compared with.
 """
 
 import warnings
@@ -30,19 +30,19 @@ from usd3.metrics.summary import Summary
 
 __all__ = ["ImageJudge"]
 
-_NEAR_CHANCE = 0.75  # the accuracy of guessing between two classes, nearly; of more classes it is twice their share
+_NEAR_CHANCE = 0.75  # a classifier of two classes is near chance below this; of C classes, below 2 / C
 
 
 class ImageJudge:
-    """Scores sets of images against the training images, by the features of a classifier.
+    """Compares sets of images with the training images, by the features of a classifier.
 
-    Everything is opened and checked when it is made, before anything is drawn.
+    The constructor opens and checks everything, before anything is drawn.
 
     Args:
-        dataset: the tokens of the images.
-        settings: which classifier, VQGAN and images.
+        dataset: the tokens of the real images.
+        settings: the classifier, the VQGAN and the images.
         device: where the networks run.
-        option: how errors call the settings.
+        option: the name of the settings in error messages.
     """
 
     def __init__(self, dataset: Dataset, settings: ImageSettings, device: str | None = None, option: str = "images"):
@@ -71,21 +71,21 @@ class ImageJudge:
         }
 
     def settings_with(self, num: int) -> dict[str, Any]:
-        """The settings of images for the results, with the number that was drawn."""
+        """The settings of images for the results; `num` images were drawn."""
         return {"images": asdict(self.settings) | {"num": num}}
 
     def scores(self, tokens: Tensor) -> dict[str, float]:
-        """The metrics of what the VQGAN makes of tokens (N, h, w)."""
+        """The metrics of the images of tokens (N, h, w), by key."""
         return self.scores_of_images(self.vqgan.decode_images(tokens))
 
     def scores_of_images(self, images: Tensor) -> dict[str, float]:
-        """The metrics of images (N, 3, H, W)."""
+        """The metrics of images (N, 3, H, W), by key."""
         return dict(self._metrics(images))
 
     def references(self, num: int) -> dict[str, dict[str, Summary]]:
-        """Reference rows: `num` training images through the VQGAN, and held-out images, if there are as many.
+        """Reference rows: reconstructions of `num` training images, and `num` held-out images.
 
-        A smaller set would not be comparable: every Fréchet distance is larger on fewer images.
+        A row needs that many images: with fewer, every Fréchet distance is larger.
         """
         sets: dict[str, tuple[Tensor, Callable[[Tensor], dict[str, float]]]] = {
             "VQGAN reconstruction": (self.tokens, self.scores),
@@ -102,7 +102,7 @@ class ImageJudge:
 
 
 def _warn_about_classifier(folder: str, vqgan: str, option: str) -> None:
-    """Warn of a classifier, the value of an option, whose scores mean little."""
+    """Warn if the scores of a classifier mean little. `option` is the option that names its folder."""
     warn_unfinished(folder, option)
     report = results(folder) or {}
     accuracy, classes = report.get("test_accuracy"), report.get("classes")

@@ -1,4 +1,7 @@
-"""Image tokens as a kind of data: a VQGAN makes them of images, and images of them."""
+"""Image tokens as a kind of data: a VQGAN turns images into tokens, and tokens into images.
+
+Its networks and pictures are imported where they are used.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,10 +12,11 @@ from torch import Tensor
 
 from usd3._internal.checks import require, require_type
 from usd3._internal.fields import from_mapping
-from usd3.kinds.base import Kind, Renderer, Request
+from usd3.kinds.base import Kind
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.image.source import ImageSource
 from usd3.kinds.options import DataConfig
+from usd3.kinds.rendering import Renderer, Request
 from usd3.metrics.summary import Metric
 
 if TYPE_CHECKING:
@@ -20,18 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ImageTokens"]
 
-# The networks of images are imported where they are used: drawing melodies needs none of them.
-
 
 @dataclass(frozen=True)
 class ImageTokens(Kind):
     """Tokens (h, w) of an image.
 
     Args:
-        source: which VQGAN made the tokens, of which images.
+        source: the VQGAN that made the tokens, and the images. It must be given; None is an error.
     """
 
-    source: ImageSource = None  # type: ignore[assignment]  # needed, but fields before it have defaults in Kind's order
+    source: ImageSource = None  # type: ignore[assignment]
 
     name: ClassVar[str] = "image_tokens"
     plural: ClassVar[str] = "images"
@@ -60,21 +62,21 @@ class ImageTokens(Kind):
 
     @classmethod
     def upgraded(cls, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A model whose config.json names a `source` of its tokens."""
+        """A config.json with the `source` of tokens is one of images."""
         source = config.get("source")
         return None if source is None else {"name": cls.name, "source": source}
 
     def describe(self) -> str:
-        """Their sides, and how many tokens there are."""
+        """Such as "8 x 8 image tokens of 512 kinds"."""
         return f"{' x '.join(map(str, self.shape))} image tokens of {self.num_classes} kinds"
 
     def require_same(self, other: Mapping[str, Any], name: str) -> None:
-        """Refuse tokens of another VQGAN too: they mean something else."""
+        """Raise an error for another kind, and for tokens of another VQGAN: these have another meaning."""
         super().require_same(other, name)
         self.source.require_same_vqgan(ImageSource(**other["source"]), name)
 
     def without_places(self) -> Self:
-        """The same with the names of VQGAN and images alone."""
+        """The same with the names of the folders of VQGAN and images, without their paths."""
         source = self.source
         return replace(self, source=replace(source, vqgan=Path(source.vqgan).name, images=Path(source.images).name))
 
@@ -89,25 +91,25 @@ class ImageTokens(Kind):
 
     @classmethod
     def describe_split(cls, data: DataConfig) -> str:
-        """That of the images."""
+        """The split is the one of the image files."""
         return "that of the files"
 
     # ---- files and pictures -------------------------------------------------------------------------------------
 
     def renderer(self, request: Request) -> Renderer:
-        """Images, where they are asked for; tokens alone need no VQGAN."""
+        """A renderer of images; for an .npz file of tokens one that needs no VQGAN."""
         from usd3.kinds.image.rendering import ImageRenderer, needs_vqgan
 
         return ImageRenderer(self, request) if needs_vqgan(request) else Renderer(self)
 
     def about_arrays(self) -> dict[str, Any]:
-        """Which VQGAN made the tokens, of which images."""
+        """The array `about`: the VQGAN that made the tokens, and the images."""
         from usd3.kinds.image.tokens import about_tokens
 
         return {"about": about_tokens(self.num_classes, self.source)}
 
     def picture_methods(self, rows: Mapping[str, Tensor], compared_with: Mapping[str, Any], path: Path) -> bool:
-        """A row of images for each method."""
+        """Draw a row of images for each method."""
         from usd3.kinds.image.folders import load_vqgan
         from usd3.pictures import image_rows
 
@@ -116,19 +118,19 @@ class ImageTokens(Kind):
         return True
 
     def sample_examples(self, given: str | None, prefix: int) -> list[str]:
-        """Images need the VQGAN."""
+        """One that names the VQGAN, which images need."""
         return [" --vqgan FOLDER"]
 
     # ---- measures -----------------------------------------------------------------------------------------------
 
     def require_settings(self, settings: Any, option: str) -> None:
-        """Refuse want of a classifier, whose features compare images."""
+        """Raise an error if there is no classifier: its features compare images."""
         classifier = settings.images.classifier
-        trains = "the folder of a classifier, as `usd3 classifier --images IMAGES --run FOLDER` trains one"
-        require(classifier is not None, f"{option}images.classifier", classifier, trains)
+        expected = "the folder of a classifier, as `usd3 classifier --images IMAGES --run FOLDER` trains one"
+        require(classifier is not None, f"{option}images.classifier", classifier, expected)
 
     def judge(self, dataset: Dataset, settings: Any, device: str | None, option: str) -> "ImageJudge":
-        """What compares images with the training images, by the features of a classifier."""
+        """The judge that compares sets of images with the training images, by the features of a classifier."""
         from usd3.kinds.image.judge import ImageJudge
 
         self.require_settings(settings, option)
@@ -136,10 +138,10 @@ class ImageTokens(Kind):
 
     @classmethod
     def describe_sets(cls, settings: Mapping[str, Any], compared_with: Mapping[str, Any]) -> str:
-        """How many images were drawn, and which they are compared with."""
+        """A line with the number of images drawn, the training images and the classifier."""
         drawn = f"{settings['images']['num']} images in {settings['steps']} steps, seed {settings['seed']}"
         line = drawn if settings["runs"] == 1 else f"{settings['runs']} sets of {drawn}"
         line += f", against {compared_with['training_images']} training images"
         accuracy = compared_with["classifier_accuracy"]
-        known = "" if accuracy is None else f" (accuracy {accuracy:.3f})"
-        return f"{line}, by the classifier {compared_with['classifier']}{known}"
+        accurate = "" if accuracy is None else f" (accuracy {accuracy:.3f})"
+        return f"{line}, by the classifier {compared_with['classifier']}{accurate}"

@@ -1,4 +1,4 @@
-"""The VQGAN, the images and the classifier that belong to tokens; others are refused, by the name of their option."""
+"""Open the VQGAN, the images and the classifier that belong to tokens; raise an error if they do not."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,14 +27,22 @@ __all__ = [
     "training_tokens",
 ]
 
-_ALIKE = 0.9  # part of the tokens by which images are known again; rounding on another device changes a few
-_PROBED = 64  # images by which we know that the tokens are theirs
+_ALIKE = 0.9  # fraction of equal tokens that identifies images; rounding on another device changes a few tokens
+_PROBED = 64  # number of images that are compared with their tokens
 
 
 def open_vqgan(
     source: ImageSource, num_classes: int, folder: str | None = None, option: str = "vqgan", device: str | None = None
 ) -> VQGAN:
-    """The VQGAN that made tokens of so many classes: where it was then, or in `folder`, the value of an option."""
+    """The VQGAN that made the tokens.
+
+    Args:
+        source: where the tokens come from.
+        num_classes: number of categories of the tokens.
+        folder: where the VQGAN is; None: where it was when it made the tokens.
+        option: the option that names the folder, for error messages.
+        device: where the VQGAN runs.
+    """
     place = folder or source.vqgan
     if not Path(place).is_dir():
         expected = f"that of the VQGAN that made the tokens (--{option} FOLDER)"
@@ -55,20 +63,27 @@ def image_size(vqgan: VQGAN, shape: Sequence[int]) -> tuple[int, int]:
 
 
 def open_images(source: ImageSource, size: tuple[int, int], path: str | None = None, option: str = "images") -> Images:
-    """The images that became tokens, in their size: where they were then, or at `path`, the value of an option."""
+    """The images that the tokens were made of.
+
+    Args:
+        source: where the tokens come from.
+        size: height and width of the images that the VQGAN saw.
+        path: where the images are; None: where they were when the tokens were made.
+        option: the option that names the path, for error messages.
+    """
     place = path or source.images
     if not Path(place).exists():
         expected = f"the images that the tokens were made of (--{option} PATH)"
         raise FileNotFoundError(f"{option} = {place}: no such file or folder; expected {expected}")
     with _named(option, place):
-        found = load_images(place, size=side_of(size))
-    seen, wanted = (f"{height} x {width}" for height, width in (found.size, size))
-    require(found.size == size, option, f"{place} of {seen}", f"images of {wanted}, as the tokens")
-    return found
+        images = load_images(place, size=side_of(size))
+    seen, expected = (f"{height} x {width}" for height, width in (images.size, size))
+    require(images.size == size, option, f"{place} of {seen}", f"images of {expected}, as the tokens")
+    return images
 
 
 def side_of(size: tuple[int, int]) -> int | None:
-    """The side of square images, to which others are scaled."""
+    """The side of square images, to which images are cropped and scaled; None: they are not square."""
     return size[0] if size[0] == size[1] else None
 
 
@@ -84,11 +99,19 @@ def training_tokens(dataset: Dataset) -> Tensor:
 
 
 def require_images_of(dataset: Dataset, images: Images, vqgan: VQGAN, option: str, path: str) -> None:
-    """Refuse images, the value of an option, that are not those whose tokens the data are."""
+    """Raise an error unless the data are the tokens of these images.
+
+    Args:
+        dataset: the tokens.
+        images: the images.
+        vqgan: the VQGAN that made the tokens.
+        option: the option that names the images, for error messages.
+        path: the value of this option.
+    """
     tokens = training_tokens(dataset)
     counts, expected = (len(images.train), len(images.test)), (len(tokens), len(dataset.test))
-    wanted = f"{expected[0]} training and {expected[1]} test images, as there are tokens"
-    require(counts == expected, option, f"{path} with {counts[0]} and {counts[1]}", wanted)
+    numbers = f"{expected[0]} training and {expected[1]} test images, as there are tokens"
+    require(counts == expected, option, f"{path} with {counts[0]} and {counts[1]}", numbers)
     same = are_tokens_of(vqgan, spread(tokens, _PROBED), spread(images.train, _PROBED))
     require(same, option, path, "the images of the tokens; the VQGAN makes other tokens of these")
 
@@ -96,19 +119,26 @@ def require_images_of(dataset: Dataset, images: Images, vqgan: VQGAN, option: st
 def open_classifier(
     folder: str, size: tuple[int, int], option: str = "classifier", device: str | None = None
 ) -> Classifier:
-    """The classifier of a folder, the value of an option; it must have learned from images of this size."""
+    """The classifier in a folder.
+
+    Args:
+        folder: the folder.
+        size: height and width of the images; the classifier must have been trained on images of this size.
+        option: the option that names the folder, for error messages.
+        device: where the classifier runs.
+    """
     with _named(option, folder):
         learned = tuple(about(folder, "classifier").get("size", size))
-        seen, wanted = (" x ".join(map(str, sides)) for sides in (learned, size))
-        require(learned == size, "size", seen, f"{wanted}, as the images: what it sees depends on it")
+        seen, expected = (" x ".join(map(str, sides)) for sides in (learned, size))
+        require(learned == size, "size", seen, f"{expected}, as the images: what it sees depends on it")
         return load_classifier(folder, device)
 
 
 @contextmanager
 def _named(option: str, value: str) -> Iterator[None]:
-    """Say of which option an error speaks."""
+    """Inside, the message of an error begins with the option and its value."""
     try:
         yield
     except (FileNotFoundError, ValueError) as error:
-        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
-        raise kind(f"{option} = {value}: {error}") from None
+        error_class = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+        raise error_class(f"{option} = {value}: {error}") from None

@@ -13,10 +13,10 @@ class ImageOptions:
     """How the samples of a model of images become images.
 
     Args:
-        vqgan: folder of the VQGAN that makes images of the tokens; null: where it was when they were made.
+        vqgan: folder of the VQGAN that turns tokens into images; null: where it was when it made the tokens.
         images_path: where the images of the data are; null: where they were when the tokens were made.
-        neighbours: also draw neighbours.png, samples beside their so many nearest training images; 0: do not.
-        classifier: folder of a classifier, by whose features images are near; null: by their pixels.
+        neighbours: also draw neighbours.png, samples beside this many nearest training images; 0: do not.
+        classifier: folder of a classifier, whose features decide which images are near; null: their pixels decide.
     """
 
     vqgan: str | None = None
@@ -30,12 +30,12 @@ class ImageSettings:
     """How images are measured; only for a model of image tokens.
 
     Args:
-        num: images of a run, drawn from nothing.
-        classifier: folder that `usd3 classifier` made, whose features the metrics use. It is needed.
-        inception: file of the weights of the Inception network, for IS and FID; null: without these.
-        reference: compare with at most so many training images; null: all.
-        path: where the images are, if not where they were when they were encoded.
-        vqgan: folder of the VQGAN, if not where it was then.
+        num: number of images in a run, drawn from nothing.
+        classifier: folder that `usd3 classifier` wrote; the metrics use its features. It must be given.
+        inception: file with the weights of the Inception network, for IS and FID; null: without IS and FID.
+        reference: compare with at most this many training images; null: with all.
+        path: where the images are; null: where they were when they were encoded.
+        vqgan: folder of the VQGAN; null: where it was when it encoded the images.
     """
 
     num: int = 5000

@@ -1,4 +1,4 @@
-"""The pictures of image tokens: a VQGAN makes images of them, which are drawn beside real ones."""
+"""The renderer of image tokens: a VQGAN turns them into images, which are drawn beside real images."""
 
 import warnings
 from collections.abc import Sequence
@@ -11,7 +11,6 @@ from usd3._internal.checks import as_count, require
 from usd3._internal.device import device_named
 from usd3._internal.pixels import as_floats
 from usd3._internal.progress import counted, progress
-from usd3.kinds.base import Drawn, Renderer, Request
 from usd3.kinds.dataset import Sequences
 from usd3.kinds.image.files import read_image, write_image
 from usd3.kinds.image.images import Images
@@ -27,6 +26,7 @@ from usd3.kinds.image.opening import (
 )
 from usd3.kinds.image.options import ImageOptions
 from usd3.kinds.options import naming_data_path
+from usd3.kinds.rendering import Drawn, Renderer, Request
 from usd3.metrics.feature_sets import nearest
 from usd3.pictures import animate_images, image_grid, inpainting_grid, neighbour_grid, with_hole
 
@@ -34,17 +34,17 @@ __all__ = ["ImageRenderer", "needs_vqgan"]
 
 _IMAGES = (".png", ".jpg", ".jpeg", ".webp")
 _MOST_FILES, _MOST_SHOWN, _MOST_ROWS, _MOST_FILLS = 100, 100, 16, 8
-_NEAR_SIZE = 16  # side of the images whose pixels are compared
+_NEAR_SIZE = 16  # side to which images are scaled before their pixels are compared
 _AT_ONCE = 500
 
 
 def is_image(path: Path) -> bool:
-    """Whether the name is that of an image."""
+    """Whether a file is an image, by its ending."""
     return path.suffix.lower() in _IMAGES
 
 
 def needs_vqgan(request: Request) -> bool:
-    """Whether images are written, or read as a prompt. Refuses options that change nothing."""
+    """Whether a request writes images or reads one as a prompt. Raises an error for options that have no effect."""
     options: ImageOptions = ImageOptions() if request.options is None else request.options
     as_count(options.neighbours, "neighbours", 0)
     one_file = bool(request.suffix)
@@ -58,7 +58,12 @@ def needs_vqgan(request: Request) -> bool:
 
 
 class ImageRenderer(Renderer):
-    """Draws the images of tokens. Everything it needs is opened when it is made, before anything is drawn."""
+    """Draws the images of tokens. The constructor opens everything it needs, before anything is drawn.
+
+    Args:
+        kind: the kind of the model.
+        request: what to write, and from which prompt.
+    """
 
     prompts = _IMAGES
     num_animated = 16
@@ -77,19 +82,20 @@ class ImageRenderer(Renderer):
         self.classifier = None if folder is None else open_classifier(folder, self.size, device=self.device)
 
     def _open_images(self) -> Images | None:
-        """The images of the data, where they are needed or are at hand."""
+        """The images of the data, if they are needed, or if they exist and a prompt shows them; else None."""
         options = self.options
         needed = options.neighbours or options.images_path
         if not needed and not (self.request.prompt == "test" and Path(self.source.images).exists()):
             return None
-        found = open_images(self.source, self.size, options.images_path, "images_path")
-        require(options.neighbours <= len(found.train), "neighbours", options.neighbours, f"at most {len(found.train)}")
+        images = open_images(self.source, self.size, options.images_path, "images_path")
+        most = len(images.train)
+        require(options.neighbours <= most, "neighbours", options.neighbours, f"at most {most}")
         if needed:
-            self._require_own(found)
-        return found
+            self._require_images_of_data(images)
+        return images
 
-    def _require_own(self, images: Images) -> None:
-        """Refuse images that are not those of the tokens, as far as the file of the tokens is at hand."""
+    def _require_images_of_data(self, images: Images) -> None:
+        """Raise an error if the model was not trained on tokens of these images; warn if that cannot be checked."""
         path, data_path = self.options.images_path or self.source.images, self.request.data_path
         try:
             with naming_data_path():
@@ -119,7 +125,7 @@ class ImageRenderer(Renderer):
         return image
 
     def _originals(self, tokens: Tensor) -> tuple[Tensor, str]:
-        """The images of a prompt and what to call them; made of its tokens where they are not at hand."""
+        """The images of a prompt, and their title in the picture. If there are none, its tokens are decoded."""
         prompt, first = Path(str(self.request.prompt)), self.request.first
         if is_image(prompt):
             return self._read(prompt).expand(len(tokens), -1, -1, -1), "image"
@@ -132,7 +138,7 @@ class ImageRenderer(Renderer):
     # ---- files --------------------------------------------------------------------------------------------------
 
     def write(self, drawn: Drawn, out: Path) -> None:
-        """Draw the images, fills and neighbours, and the way to them."""
+        """Write the images, the filled prompts, the neighbours and the animation."""
         one_file, x = bool(out.suffix), drawn.tokens
         if out.suffix in ("", ".png"):
             images = self.vqgan.decode_images(x[:_MOST_FILES])
@@ -151,25 +157,25 @@ class ImageRenderer(Renderer):
     def _draw_fills(self, images: Tensor, drawn: Drawn, path: Path) -> None:
         assert drawn.prompt is not None
         assert drawn.given is not None
-        several = bool((drawn.prompt == drawn.prompt[:1]).all())  # fills of one image
-        rows = 1 if several else _MOST_ROWS
+        one_prompt = bool((drawn.prompt == drawn.prompt[:1]).all())  # filled in several ways
+        rows = 1 if one_prompt else _MOST_ROWS
         originals, name = self._originals(drawn.prompt[:rows])
-        # decoded, as the fills are: what differs from them is what was drawn
+        # decoded like the fills, so that they differ only in what was drawn
         given = with_hole(self.vqgan.decode_images(drawn.prompt[:rows]), drawn.given)
-        fills = images[None, :_MOST_FILLS] if several else images[:rows, None]
+        fills = images[None, :_MOST_FILLS] if one_prompt else images[:rows, None]
         inpainting_grid(originals, given, fills, path, names=(name, "given", "filled"))
 
     def _draw_neighbours(self, samples: Tensor, path: Path) -> None:
         assert self.images is not None
         train, count = self.images.train, len(samples)
         features = self._features(torch.cat([samples, train]))
-        found = nearest(features[:count], features[count:], self.options.neighbours)
-        neighbour_grid(samples, train[found], path)
+        neighbours = nearest(features[:count], features[count:], self.options.neighbours)
+        neighbour_grid(samples, train[neighbours], path)
 
     @torch.inference_mode()
     def _features(self, images: Tensor) -> Tensor:
-        """What makes images near: pixels of small versions of them, or features of the classifier."""
-        found = []
+        """Features (N, F) for the distance between images: those of the classifier, or the pixels of small images."""
+        features = []
         with progress("looking at images", len(images)) as advance:
             for start in range(0, len(images), _AT_ONCE):
                 part = as_floats(images[start : start + _AT_ONCE].to(device_named(self.device)))
@@ -177,18 +183,18 @@ class ImageRenderer(Renderer):
                     part = self.classifier.features(part)
                 elif max(part.shape[2:]) > _NEAR_SIZE:
                     part = torch.nn.functional.interpolate(part, size=(_NEAR_SIZE, _NEAR_SIZE), mode="area")
-                found.append(part.flatten(1).float().cpu())
+                features.append(part.flatten(1).float().cpu())
                 advance(min(start + _AT_ONCE, len(images)))
-        return torch.cat(found)
+        return torch.cat(features)
 
     def _decoded(self, frames: Sequence[Tensor]) -> list[Tensor]:
-        """The frames as images, grey where a token is not known yet."""
+        """The frames as images, grey where a token is still masked."""
         top, decoded = self.kind.num_classes, []
         with counted("decoding", len(frames)) as count:
             for frame in frames:
-                known = frame < top
-                # what a token looks like depends on those around it, so the unknown ones are taken from the samples
-                tokens = torch.where(known, frame, frames[-1]).clamp(max=top - 1)
-                decoded.append(with_hole(self.vqgan.decode_images(tokens), known))
+                is_drawn = frame < top
+                # a token's look depends on its neighbours, so masked tokens are replaced by those of the last frame
+                tokens = torch.where(is_drawn, frame, frames[-1]).clamp(max=top - 1)
+                decoded.append(with_hole(self.vqgan.decode_images(tokens), is_drawn))
                 count(None)
         return decoded

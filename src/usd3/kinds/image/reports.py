@@ -1,4 +1,4 @@
-"""How well a VQGAN and a classifier do on images they did not learn from."""
+"""How good a VQGAN and a classifier are, on training and on held-out images."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -15,11 +15,11 @@ from usd3.kinds.image.vqgan import VQGAN
 
 __all__ = ["accuracy", "reconstruction_report", "usage"]
 
-_MOST = 10_000  # images of each split
+_MOST_IMAGES = 10_000  # of each split
 
 
 def usage(tokens: Tensor, num_codes: int) -> tuple[float, float]:
-    """The share of the codes that occur, and the perplexity of the tokens: `num_codes` where all are as frequent."""
+    """The fraction of codes that occur, and the perplexity of the tokens: `num_codes` if all are equally frequent."""
     counts = torch.bincount(tokens.flatten(), minlength=num_codes).double()
     share = counts / counts.sum()
     return (counts > 0).double().mean().item(), torch.exp(torch.special.entr(share).sum()).item()
@@ -28,9 +28,18 @@ def usage(tokens: Tensor, num_codes: int) -> tuple[float, float]:
 def reconstruction_report(
     vqgan: VQGAN, images: Images, batch_size: int = 256, progress: bool = False
 ) -> dict[str, Any]:
-    """L1 in -1..1, PSNR in dB, share of codes and perplexity on images of both splits, 10,000 of each at most."""
+    """For each split: number of images, L1 in -1..1, PSNR in dB, fraction of codes used, and perplexity.
+
+    At most 10,000 images of a split are measured.
+
+    Args:
+        vqgan: the VQGAN.
+        images: the images.
+        batch_size: number of images in a batch.
+        progress: show progress.
+    """
     both = {"train": images.train, "test": images.test}
-    splits = {name: spread(split, _MOST).split(batch_size) for name, split in both.items()}
+    splits = {name: spread(split, _MOST_IMAGES).split(batch_size) for name, split in both.items()}
     report: dict[str, Any] = {}
     batches = sum(len(parts) for parts in splits.values())
     with counted("measuring", batches) if progress else nullcontext(lambda _: None) as advance:
@@ -56,17 +65,24 @@ def _errors(images: Tensor, decoded: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def accuracy(classifier: Classifier, images: Tensor, labels: Tensor | None, batch_size: int = 500) -> float:
-    """The share of images that are named rightly; without labels, of images whose rotation is found, all four each."""
+    """The fraction of images that are classified correctly.
+
+    Args:
+        classifier: the classifier.
+        images: (N, 3, H, W) uint8.
+        labels: (N,) the true classes; None: each image is rotated in all four ways, and the rotation is the class.
+        batch_size: number of images in a batch.
+    """
     device, training = classifier.head.weight.device, classifier.training
     classifier.eval()
-    right = torch.zeros((), dtype=torch.int64, device=device)
+    correct = torch.zeros((), dtype=torch.int64, device=device)
     for i in range(0, len(images), batch_size):
         part = as_floats(images[i : i + batch_size].to(device))
         if labels is not None:
-            right += (classifier(part).argmax(1) == labels[i : i + batch_size].to(device)).sum()
+            correct += (classifier(part).argmax(1) == labels[i : i + batch_size].to(device)).sum()
         else:
             for quarters in range(4):
-                wanted = torch.full((len(part),), quarters, device=device)
-                right += (classifier(turned(part, wanted)).argmax(1) == wanted).sum()
+                rotation = torch.full((len(part),), quarters, device=device)
+                correct += (classifier(turned(part, rotation)).argmax(1) == rotation).sum()
     classifier.train(training)
-    return right.item() / (len(images) * (1 if labels is not None else 4))
+    return correct.item() / (len(images) * (1 if labels is not None else 4))

@@ -1,4 +1,4 @@
-"""Images of both splits: from CIFAR-10's batches, sheets of tiles, a folder of image files or an array file."""
+"""Images in two splits, from CIFAR-10's batches, sheets of tiles, a folder of image files or an array file."""
 
 import hashlib
 import os
@@ -28,52 +28,56 @@ _ACCEPTED = (
     "of image files (with train/ and test/ or without; folders in it are classes), or an .npz file with uint8 images "
     "(N, H, W, 3) or (N, 3, H, W) named train"
 )
-_MANY = 1000
+_MANY = 1000  # files; reading so many shows progress
 
-_Found = tuple[Part, Part | None, tuple[str, ...]]
+_Splits = tuple[Part, Part | None, tuple[str, ...]]  # training, test if there is one, names of the classes
 
 
 def load_images(
     path: str | os.PathLike[str], size: int | None = None, test_fraction: float = 0.1, seed: int = 0
 ) -> Images:
-    """The images at `path`, in one of four forms, told apart by what is there.
+    """The images at `path`, which has one of four forms:
 
-    - A folder with CIFAR-10's python batches, or with the folder cifar-10-batches-py. Not all five need be there.
+    - A folder with CIFAR-10's python batches, or with the folder cifar-10-batches-py. Some batches may be missing.
     - A folder of sheets: train_0.webp, train_1.webp, ... and test*.webp (or .png), 32 x 32 tiles row by row, and
-      labels.npz with an array for each sheet or one for all, `train`, in the order of the sheets' numbers from 0.
-    - A folder of image files. Those in train/ and test/ are the splits, with none beside them; folders below are
-      classes.
-    - An .npz file with `train`, uint8 (N, H, W, 3) or (N, 3, H, W); `test`, `train_labels`, `test_labels` and
-      `classes` may be there too.
+      labels.npz with an array for each sheet, or one for all sheets, `train`, in the order of their numbers from 0.
+    - A folder of image files. If it has a folder train/, the splits are train/ and test/, and there are no other
+      images. Folders below them are classes.
+    - An .npz file with `train`, uint8 (N, H, W, 3) or (N, 3, H, W), and perhaps `test`, `train_labels`, `test_labels`
+      and `classes`.
 
-    With `size`, an image's middle square is scaled to that many pixels; without, all images must have one size. Where
-    there is no test split, `test_fraction` of the images are drawn at random; equal images are on the same side.
+    Args:
+        path: the file or folder.
+        size: crop the middle square of each image and scale it to this side; None: all images must have one size.
+        test_fraction: fraction of images that are drawn at random as the test split, if there is none. Equal images
+            are in the same split.
+        seed: seed of that split.
     """
     path = Path(path)
     size = as_side(size)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder; expected {_ACCEPTED}")
-    train, test, classes = _found(path, size)
+    train, test, classes = _read(path, size)
     if test is None:
         train, test = _split(train, test_fraction, seed)
     if size is not None:
         train, test = (Part(resized(part.images, size), part.labels) for part in (train, test))
-    known = [int(part.labels.max()) for part in (train, test) if part.labels is not None and len(part.labels)]
-    names = classes or tuple(str(label) for label in range(max(known, default=-1) + 1))
+    largest = [int(part.labels.max()) for part in (train, test) if part.labels is not None and len(part.labels)]
+    names = classes or tuple(str(label) for label in range(max(largest, default=-1) + 1))
     place = path.resolve()
     name = place.name if place.is_dir() else place.stem
     return Images(name, train.images, test.images, train.labels, test.labels, names)
 
 
-def _found(path: Path, size: int | None) -> _Found:
+def _read(path: Path, size: int | None) -> _Splits:
     if path.is_file():
         return _read_array_file(path)
     if batches := cifar_folder(path):
         return read_cifar(batches)
     if (path / "labels.npz").is_file() and sheets(path, "train"):
         return read_sheets(path)
-    if found := _read_folder(path, size):
-        return found
+    if splits := _read_folder(path, size):
+        return splits
     raise ValueError(f"{path}: no images; expected {_ACCEPTED}")
 
 
@@ -88,7 +92,7 @@ def _rows(part: Part, chosen: Tensor) -> Part:
     return Part(part.images[chosen], None if part.labels is None else part.labels[chosen])
 
 
-def _read_array_file(path: Path) -> _Found:
+def _read_array_file(path: Path) -> _Splits:
     stored = read_arrays(path) if path.suffix.lower() == ".npz" else None
     if not isinstance(stored, dict) or "train" not in stored:
         raise ValueError(f"{path}: expected {_ACCEPTED}")
@@ -103,13 +107,13 @@ def _read_array_file(path: Path) -> _Found:
 
 def _as_images(array: NDArray[Any], name: str) -> Tensor:
     require(array.dtype == np.uint8, f"{name}.dtype", array.dtype, "uint8")
-    right = array.ndim == 4 and array.size > 0 and 3 in (array.shape[1], array.shape[3])
-    require(right, f"{name}.shape", array.shape, "(N, H, W, 3) or (N, 3, H, W)")
+    has_channels = array.ndim == 4 and array.size > 0 and 3 in (array.shape[1], array.shape[3])
+    require(has_channels, f"{name}.shape", array.shape, "(N, H, W, 3) or (N, 3, H, W)")
     images = torch.from_numpy(array)
     return images if array.shape[1] == 3 else images.permute(0, 3, 1, 2).contiguous()
 
 
-def _read_folder(folder: Path, size: int | None) -> _Found | None:
+def _read_folder(folder: Path, size: int | None) -> _Splits | None:
     train, test = _listed(folder), {}
     if (folder / "train").is_dir():
         others = {name or "loose images" for name in train.values()} - {"train", "test"}
@@ -122,19 +126,19 @@ def _read_folder(folder: Path, size: int | None) -> _Found | None:
     classes = tuple(sorted(str(name) for name in names)) if len(names) > 1 else ()
     images = _read_all([*train, *test], size)
     parts = [
-        Part(found, _class_numbers(files.values(), classes, folder))
-        for files, found in zip((train, test), images.split([len(train), len(test)]))
+        Part(split, _class_numbers(files.values(), classes, folder))
+        for files, split in zip((train, test), images.split([len(train), len(test)]))
     ]
     return parts[0], parts[1] if test else None, classes
 
 
 def _listed(folder: Path) -> dict[Path, str | None]:
-    """The image files below a folder in the order of their names, each with its class, the folder it is in."""
+    """The image files below a folder, sorted by path, each with its class: the name of the folder it is in."""
     files = {file.relative_to(folder): file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES}
-    shown = {name: file for name, file in files.items() if not any(part.startswith(".") for part in name.parts)}
+    visible = {name: file for name, file in files.items() if not any(part.startswith(".") for part in name.parts)}
     return {
         file: name.parts[0] if len(name.parts) > 1 else None
-        for name, file in sorted(shown.items(), key=lambda item: item[0].as_posix())
+        for name, file in sorted(visible.items(), key=lambda item: item[0].as_posix())
         if file.is_file()
     }
 

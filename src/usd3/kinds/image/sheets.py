@@ -1,4 +1,4 @@
-"""Images as sheets: big pictures of many tiles, and a file of labels."""
+"""Sheets: large pictures made of many small images (tiles), and a file of labels."""
 
 import re
 import warnings
@@ -23,20 +23,20 @@ _SUFFIXES = (".webp", ".png")
 
 
 def sheets(folder: Path, split: str) -> dict[int, Path]:
-    """The sheets of a split by number, in order; a sheet without a number is number 0."""
+    """The files of a split's sheets by number, in order. A sheet without a number has number 0."""
     named = [file for file in folder.iterdir() if file.suffix in _SUFFIXES and re.match(rf"{split}(_|$)", file.stem)]
     numbers = [(re.search(r"_(\d+)$", file.stem), file) for file in named]
-    found = sorted((int(number[1]) if number else 0, file) for number, file in numbers)
-    for (a, first), (b, second) in pairwise(found):
+    numbered = sorted((int(number[1]) if number else 0, file) for number, file in numbers)
+    for (a, first), (b, second) in pairwise(numbered):
         require(a != b, f"sheets of {folder}", f"{first.name} and {second.name}", f"one sheet with number {a}")
-    return dict(found)
+    return dict(numbered)
 
 
 def read_sheets(folder: Path) -> tuple[Part, Part | None, tuple[str, ...]]:
-    """The tiles of both splits with their labels from labels.npz, and the names of the classes.
+    """The tiles of the training and the test split with their labels from labels.npz, and the names of the classes.
 
-    The sheets of a split have the same number of tiles, but for the last. So a sheet's number says where its labels
-    begin, also when the sheets before it are missing.
+    All sheets of a split but the last have the same number of tiles. So the number of a sheet says where its labels
+    begin, even if the sheets before it are missing.
     """
     stored = read_arrays(folder / "labels.npz")
     if not isinstance(stored, dict):
@@ -59,8 +59,8 @@ def _read_split(folder: Path, split: str, stored: dict[str, NDArray[Any]]) -> Pa
         require(key in stored, f"arrays of {folder / 'labels.npz'}", ", ".join(stored), f"one named {split}")
         labels = as_labels(stored[key], f"{folder / 'labels.npz'}[{key}]")
         if key == split:
-            is_known = number == 0 or len(tiles) > 1 or len(labels) % count == 0
-            require(is_known, f"sheets of {folder}", sheet.name, "the sheets before it: where its labels begin")
+            has_start = number == 0 or len(tiles) > 1 or len(labels) % count == 0
+            require(has_start, f"sheets of {folder}", sheet.name, "the sheets before it: where its labels begin")
             labels = labels[number * full :]
         parts.append(_labelled(sheet, tiles[number], labels[:count]))
     part = joined(parts)
@@ -74,14 +74,14 @@ def _read_split(folder: Path, split: str, stored: dict[str, NDArray[Any]]) -> Pa
 def _tiles(sheet: Path) -> Tensor:
     picture = read_image(sheet)
     _, height, width = picture.shape
-    whole = height % _TILE == 0 and width % _TILE == 0
-    require(whole, f"size of {sheet}", f"{width} x {height}", f"a multiple of {_TILE} x {_TILE} tiles")
+    divides = height % _TILE == 0 and width % _TILE == 0
+    require(divides, f"size of {sheet}", f"{width} x {height}", f"a multiple of {_TILE} x {_TILE} tiles")
     grid = picture.reshape(3, height // _TILE, _TILE, width // _TILE, _TILE)
     return grid.permute(1, 3, 0, 2, 4).reshape(-1, 3, _TILE, _TILE)
 
 
 def _labelled(sheet: Path, tiles: Tensor, labels: Tensor) -> Part:
-    """The tiles that have labels; those left over must be blank, what fills up the last row."""
+    """The tiles that have labels. The others must be blank: they fill the last row."""
     left = tiles[len(labels) :].flatten(1)
     blank = len(labels) > 0 and bool((left == left[:, :1]).all())
     require(blank, f"labels of {sheet}", len(labels), f"{len(tiles)}, one a tile")

@@ -9,10 +9,13 @@ __all__ = ["ImageSource"]
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Where tokens come from: the folder of the VQGAN that made them, and the path of the images.
+    """Where tokens come from.
 
-    `flips`: after the tokens of all training images come those of the same images mirrored.
-    `fingerprint` is that of the VQGAN's weights; None: not known.
+    Args:
+        vqgan: folder of the VQGAN that made them.
+        images: path of the images.
+        flips: whether the tokens of all training images are followed by those of the mirrored images.
+        fingerprint: the fingerprint of the VQGAN's weights; None: unknown.
     """
 
     vqgan: str
@@ -21,7 +24,7 @@ class ImageSource:
     fingerprint: str | None = None
 
     def require_same_vqgan(self, other: "ImageSource | None", name: str) -> None:
-        """Refuse tokens of another VQGAN, which mean something else; `name` says whose they are."""
+        """Raise an error if `other`, the source of tokens called `name`, has another VQGAN: its tokens differ."""
         if other is not None and None not in (self.fingerprint, other.fingerprint):
             same, expected = self.fingerprint == other.fingerprint, f"those of {self.vqgan} ({self.fingerprint})"
             require(same, name, f"tokens of the VQGAN {other.vqgan} ({other.fingerprint})", expected)

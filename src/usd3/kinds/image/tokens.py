@@ -1,4 +1,4 @@
-"""Files of image tokens: what `usd3 encode` writes and a model is trained on."""
+"""Files of image tokens: `usd3 encode` writes them, and models are trained on them."""
 
 import json
 import os
@@ -22,14 +22,22 @@ __all__ = ["about_tokens", "load_image_tokens", "write_image_tokens"]
 
 
 def about_tokens(num_classes: int, source: ImageSource) -> NDArray[Any]:
-    """The array `about` of a file of tokens: of which VQGAN and images they are."""
+    """The array `about` of a file of tokens: JSON that names the VQGAN and the images."""
     return np.array(json.dumps({"num_classes": num_classes, **asdict(source)}))
 
 
 def write_image_tokens(
     path: str | os.PathLike[str], train: Tensor, test: Tensor, num_classes: int, source: ImageSource
 ) -> None:
-    """Write the tokens (N, h, w) of both splits, and where images and VQGAN are, into one .npz file."""
+    """Write the tokens of both splits into an .npz file.
+
+    Args:
+        path: the file to write.
+        train: (N, h, w) the tokens of the training images.
+        test: (M, h, w) the tokens of the test images.
+        num_classes: number of different tokens.
+        source: the VQGAN and the images.
+    """
     about = about_tokens(num_classes, source)
     train, test = (compact(split, num_classes).cpu() for split in (train, test))
     with written_whole(Path(path)) as file:
@@ -37,7 +45,7 @@ def write_image_tokens(
 
 
 def load_image_tokens(path: str | os.PathLike[str]) -> Dataset:
-    """The tokens of a file that `usd3 encode` wrote; the data set knows where images and VQGAN are."""
+    """The tokens in a file that `usd3 encode` wrote. Their kind knows the VQGAN and the images."""
     path = Path(path)
     stored = read_arrays(path)
     parts = ("train", "test", "about")

@@ -1,4 +1,4 @@
-"""A VQGAN: images become a grid of tokens, and tokens become images."""
+"""A VQGAN: it turns an image into a grid of tokens, and tokens into an image."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from usd3._internal.checks import Checks, as_categories, as_count, require
 from usd3._internal.pixels import as_bytes, as_floats
-from usd3.kinds.image.codebook import Codebook, CodebookKind
+from usd3.kinds.image.codebook import Codebook, CodebookUpdate
 from usd3.kinds.image.convolutions import NormedConv, require_images
 
 __all__ = ["VQGAN", "Reconstruction"]
 
 
 class Reconstruction(NamedTuple):
-    """The images again, the loss of the codebook, and the perplexity of the tokens."""
+    """Reconstructed images (N, 3, H, W), the loss of the codebook, and the perplexity of the tokens."""
 
     images: Tensor
     loss: Tensor
@@ -27,13 +27,13 @@ class VQGAN(nn.Module):
     """Encoder, codebook and decoder. Each stage but the first halves the sides of the images.
 
     Args:
-        num_codes: how many tokens there are.
+        num_codes: number of different tokens.
         code_dim: length of a code.
-        filters: channels of each stage.
-        blocks: residual blocks of a stage.
+        filters: number of channels of each stage.
+        blocks: residual blocks in a stage.
         codebook: "ema" or "gradient", how the codes are learned; see `Codebook`.
-        commitment: weight of the loss that pulls the encoder towards the codes.
-        restart_after: steps without use after which a code starts anew; None: never.
+        commitment: weight of the loss that pulls the encoder's output towards the codes.
+        restart_after: number of steps without use after which a code is replaced; None: never.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class VQGAN(nn.Module):
         code_dim: int = 256,
         filters: Sequence[int] = (64, 128, 256),
         blocks: int = 2,
-        codebook: CodebookKind = "ema",
+        codebook: CodebookUpdate = "ema",
         commitment: float = 0.25,
         restart_after: int | None = 100,
     ):
@@ -65,21 +65,21 @@ class VQGAN(nn.Module):
         self.decoder = _decoder(filters, blocks, code_dim)
 
     def forward(self, x: Tensor) -> Reconstruction:
-        """Images (N, 3, H, W) in -1..1 through the tokens and back. In training mode the codebook learns."""
+        """Encode and decode images (N, 3, H, W) in -1..1. In training mode this also updates the codebook."""
         self.require_size(x)
         z = self.encoder(x)
-        found = self.codebook(z.movedim(1, -1).flatten(0, 2))
-        vectors = found.vectors.view(len(z), *z.shape[2:], -1).movedim(-1, 1)
-        return Reconstruction(self.decoder(vectors).float(), found.loss, found.perplexity)
+        codes = self.codebook(z.movedim(1, -1).flatten(0, 2))
+        vectors = codes.vectors.view(len(z), *z.shape[2:], -1).movedim(-1, 1)
+        return Reconstruction(self.decoder(vectors).float(), codes.loss, codes.perplexity)
 
     def require_size(self, images: Tensor) -> None:
-        """Refuse images that cannot be halved as often as the stages do it."""
+        """Raise an error unless the sides of the images can be halved in every stage but the first."""
         sides = tuple(images.shape[2:])
         fits = all(side >= self.factor and side % self.factor == 0 for side in sides)
         require(fits, "height and width", sides, f"multiples of {self.factor}")
 
     def encode_images(self, images: Tensor, batch_size: int = 256) -> Tensor:
-        """The tokens (N, h, w) int64, on the CPU, of images (N, 3, H, W) uint8."""
+        """Tokens (N, h, w) int64, on the CPU, of images (N, 3, H, W) uint8."""
         require_images(images)
         self.require_size(images)
 
@@ -90,7 +90,7 @@ class VQGAN(nn.Module):
         return self._in_batches(tokens, images, batch_size)
 
     def decode_images(self, tokens: Tensor, batch_size: int = 256) -> Tensor:
-        """The images (N, 3, H, W) uint8, on the CPU, of tokens (N, h, w)."""
+        """Images (N, 3, H, W) uint8, on the CPU, of tokens (N, h, w)."""
         checks = Checks(True)
         tokens = as_categories(tokens, self.num_codes, "tokens", checks)
         checks.raise_first()
@@ -114,7 +114,7 @@ class VQGAN(nn.Module):
 
 
 class _Residual(nn.Module):
-    """Two convolutions, added to what comes in."""
+    """A residual block: two convolutions, added to the input."""
 
     def __init__(self, channels: int, out: int):
         super().__init__()
@@ -122,8 +122,8 @@ class _Residual(nn.Module):
         self.skip = nn.Identity() if channels == out else nn.Conv2d(channels, out, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        added: Tensor = self.skip(x) + self.second(self.first(x))
-        return added
+        out: Tensor = self.skip(x) + self.second(self.first(x))
+        return out
 
 
 def _stage(channels: int, out: int, blocks: int) -> list[nn.Module]:

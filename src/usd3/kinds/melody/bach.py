@@ -1,4 +1,4 @@
-"""Melodies of Bach: the scores that come with music21, read by our own reader and kept in a cache."""
+"""Melodies of Bach: the scores that come with music21, read by our own reader and cached."""
 
 import importlib.metadata
 import importlib.util
@@ -19,7 +19,7 @@ from usd3.kinds.melody.windows import Voice, melodies_dataset, worth_keeping
 
 __all__ = ["load_bach"]
 
-_READER_VERSION = 1  # raise it when the melodies read from a score change
+_READER_VERSION = 1  # increase it when the reader finds other melodies in a score
 _STRETCH = 64  # four bars in common time
 _SUFFIXES = (".mxl", ".xml", ".musicxml")
 _DAMAGED = (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
@@ -32,12 +32,18 @@ def load_bach(
     cache: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Dataset:
-    """Voices of Bach's works as windows of `length` sixteenth notes: pitches 0..127, 128 a rest.
+    """Voices of Bach's works as windows of `length` sixteenth notes: pitches 0..127, or 128 for a rest.
 
-    The scores are those of the installed music21. Windows do not overlap; a short last one is padded with rests and
-    kept if a quarter of it is real. Pieces that share a voice, or 64 steps of one (the same hymn tune, say), are on the
-    same side of the split, in whatever key. The melodies are cached in the folder `cache` (by default $USD3_CACHE, else
-    usd3 in the user's cache folder). `progress` is called with (done, total) while the scores are read.
+    The scores are those of the installed music21. Windows do not overlap. The last window of a voice is padded with
+    rests, and left out if less than a quarter of it is real. Pieces that share a voice or 64 steps of one in any key,
+    such as the same hymn tune, are in the same split.
+
+    Args:
+        length: length of a window in sixteenth notes.
+        test_fraction: fraction of the music that is held out.
+        seed: seed of the split.
+        cache: folder for the melodies; None: $USD3_CACHE, or `usd3` in the user's cache folder.
+        progress: called with (done, total) while the scores are read.
     """
     melodies = _cached_melodies(_cache_folder(cache), progress)
     return melodies_dataset("bach", melodies, length, test_fraction, seed, stretch=_STRETCH)
@@ -99,15 +105,15 @@ def _packed(melodies: list[Voice]) -> bytes:
 
 
 def _unpacked(file: Path) -> list[Voice] | None:
-    """The melodies in a cache file; None if it is missing, damaged, or not what `_packed` makes."""
+    """The melodies in a cache file; None if it is missing or damaged, or if `_packed` did not write it."""
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             steps, lengths = stored["steps"], stored["lengths"]
             pieces, voices = stored["pieces"].tolist(), stored["voices"].tolist()
-        fits = steps.dtype == np.uint8 and len(steps) == lengths.sum() and int(steps.max()) <= REST
+        valid = steps.dtype == np.uint8 and len(steps) == lengths.sum() and int(steps.max()) <= REST
     except _DAMAGED:
         return None
-    if not (fits and len(lengths) == len(pieces) == len(voices)):
+    if not (valid and len(lengths) == len(pieces) == len(voices)):
         return None
     parts = np.split(steps, np.cumsum(lengths)[:-1])
     return [Voice(piece, voice, part) for piece, voice, part in zip(pieces, voices, parts)]

@@ -1,4 +1,7 @@
-"""Melodies as a kind of data: sixteenth notes from Bach's works, MIDI files, POP909 and Lakh."""
+"""Melodies as a kind of data: sixteenth notes from Bach's works, MIDI files, POP909 and Lakh.
+
+Readers, metrics and pictures are imported where they are used: `usd3 sample` needs few of them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,31 +12,18 @@ import torch
 from torch import Tensor
 
 from usd3._internal.checks import require
-from usd3.kinds.array import Array
-from usd3.kinds.base import Augment, Drawn, Kind, Renderer, Request, lengths
+from usd3.kinds.base import Augment, Kind
 from usd3.kinds.dataset import Dataset, Sequences
 from usd3.kinds.melody.midi import read_midi, require_symusic, write_midi
 from usd3.kinds.melody.notation import MELODY_CLASSES
-from usd3.kinds.melody.transpose import transposer
+from usd3.kinds.melody.options import MelodyOptions
 from usd3.kinds.options import DataConfig
-from usd3.metrics import Summary, melody_structure
-from usd3.metrics.summary import STRUCTURE, Metric
-from usd3.pictures import animate_roll, piano_roll
+from usd3.kinds.rendering import Drawn, Renderer, Request, lengths
+from usd3.metrics.summary import STRUCTURE, Metric, Summary
 
-__all__ = ["Melody", "MelodyOptions", "MelodyRenderer"]
+__all__ = ["Melody", "MelodyRenderer"]
 
-_MOST_ROLLS = 8  # melodies in one picture
-
-
-@dataclass
-class MelodyOptions:
-    """How melodies are written.
-
-    Args:
-        tempo: beats a minute of the MIDI files.
-    """
-
-    tempo: int = 100
+_MOST_MELODIES = 8  # in one picture
 
 
 @dataclass(frozen=True)
@@ -44,38 +34,40 @@ class Melody(Kind):
     plural: ClassVar[str] = "melodies"
     sources: ClassVar[tuple[str, ...]] = ("bach", "midi", "lakh")
     suffixes: ClassVar[tuple[str, ...]] = (".npz", ".mid", ".png", ".gif")
+    single_object_suffixes: ClassVar[tuple[str, ...]] = (".mid",)
     columns: ClassVar[Mapping[str, Metric]] = {key: Metric(title, None) for key, title in STRUCTURE.items()}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pitches = "129 for melodies: 128 pitches and a rest"
-        require(self.num_classes == MELODY_CLASSES, "num_classes", self.num_classes, pitches)
+        expected = "129 for melodies: 128 pitches and a rest"
+        require(self.num_classes == MELODY_CLASSES, "num_classes", self.num_classes, expected)
 
     @classmethod
     def upgraded(cls, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A model whose config.json says `music`."""
+        """A config.json with `music: true` is one of melodies."""
         return {"name": cls.name} if config.get("music") else None
 
     def describe(self) -> str:
-        """Their length."""
+        """Such as "melodies of 256 sixteenth notes"."""
         return f"melodies of {' x '.join(map(str, self.shape))} sixteenth notes"
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
     @classmethod
     def claims(cls, data: DataConfig) -> bool:
-        """Music of any source, and arrays that are said to be music."""
+        """Whether the source is one of music, or an array with the option `music`."""
         return super().claims(data) or (data.source == "array" and data.music)
 
     @classmethod
     def needs_path(cls, data: DataConfig) -> bool:
-        """Bach's works come with music21."""
+        """Whether the data are files of the user; Bach's works come with music21."""
         return data.source != "bach"
 
     @classmethod
     def read(cls, data: DataConfig) -> Dataset:
-        """Windows of melodies in the two splits."""
-        from usd3.kinds.melody.bach import load_bach  # the readers make data sets of this kind
+        """Windows of melodies in a training and a test split."""
+        from usd3.kinds.array import Array
+        from usd3.kinds.melody.bach import load_bach  # the readers import this class
         from usd3.kinds.melody.lakh import load_lakh
         from usd3.kinds.melody.midi_folder import load_midi
 
@@ -91,7 +83,9 @@ class Melody(Kind):
 
     @classmethod
     def describe_split(cls, data: DataConfig) -> str:
-        """That of the files, or by whole pieces."""
+        """How the held-out melodies were chosen: by the files, or whole pieces at random."""
+        from usd3.kinds.array import Array
+
         if data.source == "lakh":
             return "that of the files"
         if data.source == "array":
@@ -99,27 +93,31 @@ class Melody(Kind):
         return f"{data.test_fraction:g} held out of the pieces, which stay whole, seed {data.seed}"
 
     def augment(self, data: DataConfig, decode: Tensor | None, device: Any) -> Augment | None:
-        """Move each melody of a batch up or down by some semitones."""
+        """A function that moves each melody up or down by some semitones; None if `data.transpose` is 0."""
+        from usd3.kinds.melody.transpose import transposer
+
         return transposer(data.transpose, decode, device) if data.transpose else None
 
     # ---- files and pictures -------------------------------------------------------------------------------------
 
     def renderer(self, request: Request) -> "MelodyRenderer":
-        """MIDI files and piano rolls."""
+        """The renderer of MIDI files and piano rolls."""
         if request.suffix in ("", ".mid"):
             require_symusic("a folder or a .mid of melodies")
         options = request.options
         return MelodyRenderer(self, MelodyOptions().tempo if options is None else options.tempo)
 
     def sample_examples(self, given: str | None, prefix: int) -> list[str]:
-        """A MIDI file; and a continuation, where the model was trained for that alone."""
+        """One for a MIDI file; and one for a continuation, if the model was trained on nothing else."""
         continued = f" --prompt yours.mid --prefix {prefix}  # as it was trained"
         return [" --out tune.mid", *([continued] if given == "prefix" else [])]
 
     # ---- measures -----------------------------------------------------------------------------------------------
 
     def structure(self, runs: Tensor, pad: Tensor | None = None) -> dict[str, Summary]:
-        """Metre, rests and repeated bars."""
+        """Notes on the beat, rests and repeated bars."""
+        from usd3.metrics import melody_structure
+
         return melody_structure(runs, pad)
 
 
@@ -133,14 +131,14 @@ class MelodyRenderer(Renderer):
         self.tempo = tempo
 
     def prompt(self, path: Path) -> tuple[Sequences, None]:
-        """The melodies of all tracks, as long as the shortest."""
+        """The melodies of all tracks of a MIDI file, cut to the length of the shortest."""
         melodies = read_midi(path)
         require(len(melodies) > 0, "prompt", path, "a MIDI file with notes")
         shortest = min(map(len, melodies))
         return Sequences(torch.stack([torch.as_tensor(melody[:shortest]).long() for melody in melodies])), None
 
     def write_objects(self, drawn: Drawn, out: Path) -> None:
-        """A MIDI file for each melody."""
+        """Write a MIDI file for each melody."""
         if out.suffix not in ("", ".mid"):
             return
         for i, (melody, length) in enumerate(zip(drawn.tokens.flatten(1), lengths(drawn.tokens, drawn.pad)), start=1):
@@ -148,13 +146,17 @@ class MelodyRenderer(Renderer):
             write_midi(melody[:length].numpy(), file, tempo=self.tempo)
 
     def picture(self, drawn: Drawn, path: Path) -> None:
-        """The first melodies as piano rolls."""
-        names = None if drawn.names is None else drawn.names[:_MOST_ROLLS]
+        """Draw the first melodies as piano rolls."""
+        from usd3.pictures import piano_roll
+
+        names = None if drawn.names is None else drawn.names[:_MOST_MELODIES]
         given = None if drawn.given is None else drawn.given.flatten()
-        pad = None if drawn.pad is None else drawn.pad.flatten(1)[:_MOST_ROLLS]
-        piano_roll(drawn.tokens.flatten(1)[:_MOST_ROLLS], path, names, given, pad)
+        pad = None if drawn.pad is None else drawn.pad.flatten(1)[:_MOST_MELODIES]
+        piano_roll(drawn.tokens.flatten(1)[:_MOST_MELODIES], path, names, given, pad)
 
     def animate(self, drawn: Drawn, path: Path) -> None:
-        """Piano rolls from noise to melodies."""
+        """Draw the way from noise to melodies as an animation of piano rolls."""
+        from usd3.pictures import animate_roll
+
         given = None if drawn.given is None else drawn.given.flatten()
         animate_roll([frame.flatten(1) for frame in drawn.frames], path, given)

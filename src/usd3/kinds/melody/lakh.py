@@ -1,4 +1,4 @@
-"""Melodies of the Lakh piano rolls, from a folder in the form they are passed around: scrambled, with the key."""
+"""Melodies of the Lakh piano rolls, from a folder in their published form: scrambled, with the key."""
 
 import os
 from pathlib import Path
@@ -16,10 +16,9 @@ __all__ = ["load_lakh"]
 
 
 def load_lakh(folder: str | os.PathLike[str]) -> Dataset:
-    """The data in `folder`: train.npy and test.npy (N, L), and descramble_key.txt, K = 129 numbers.
+    """The data in a folder with train.npy and test.npy (N, L), and descramble_key.txt, K = 129 numbers.
 
-    The tokens stay scrambled; key[token] is the original category, a note number or the empty note, and becomes
-    `decode`.
+    The tokens stay scrambled. key[token] is the original category, a pitch or a rest; the key becomes `decode`.
     """
     folder = Path(folder)
     decode = _read_key(folder / "descramble_key.txt")

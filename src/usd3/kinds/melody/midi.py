@@ -20,13 +20,17 @@ __all__ = ["read_midi", "require_symusic", "voices_of", "write_midi"]
 _TICKS_PER_STEP = 120
 _VELOCITY = 90
 _Notes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-_MOST_QUARTERS = 2**20  # of all tracks: few bytes can say that a note lasts for years
+_MOST_QUARTERS = 2**20  # quarter notes of all tracks: a small file can claim that a note lasts for years
 
 
 def read_midi(path: str | os.PathLike[str], steps_per_beat: int = 4) -> list[NDArray[np.uint8]]:
-    """One melody for each track with notes, drums left out: the top note at each grid point, 128 for a rest.
+    """A melody for each track with notes, except drums: the highest note at each grid point, 128 for a rest.
 
-    Onsets and ends are rounded to the grid, and a note lasts at least one step. All melodies are as long as the file.
+    Onsets and ends are rounded to the grid; a note lasts at least one step. All melodies are as long as the file.
+
+    Args:
+        path: the MIDI file.
+        steps_per_beat: grid points in a quarter note.
     """
     return [steps for _, steps in voices_of(Path(path), as_count(steps_per_beat, "steps_per_beat", 1))]
 
@@ -38,9 +42,14 @@ def write_midi(
     tempo: float = 100,
     program: int = 0,
 ) -> None:
-    """Write a melody (L,) of pitches 0..127 and rests 128; a run of one pitch is one note.
+    """Write a melody into a MIDI file. Equal pitches in a row are one note. A marker keeps rests at the end.
 
-    `tempo` is in quarter notes a minute, `program` the MIDI instrument. A marker keeps rests at the end.
+    Args:
+        tokens: (L,) pitches 0..127, or 128 for a rest.
+        path: the file to write.
+        steps_per_beat: number of tokens in a quarter note.
+        tempo: quarter notes per minute.
+        program: MIDI instrument.
     """
     steps = _as_melody(tokens)
     steps_per_beat = as_count(steps_per_beat, "steps_per_beat", 1)
@@ -59,7 +68,11 @@ def write_midi(
 
 
 def require_symusic(caller: str) -> None:
-    """Refuse what is to write MIDI files later, before it works for nothing."""
+    """Raise an error if symusic is not installed, before the work whose result is a MIDI file.
+
+    Args:
+        caller: what needs symusic, for the error message.
+    """
     _symusic(caller)
 
 
@@ -71,7 +84,7 @@ def _symusic(caller: str) -> Any:
 
 
 def voices_of(path: Path, steps_per_beat: int) -> list[tuple[str, NDArray[np.uint8]]]:
-    """The name and the melody of each track with notes, drums left out."""
+    """The name and the melody of each track with notes, except drums, as in `read_midi`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     symusic = _symusic("read_midi")
@@ -84,11 +97,11 @@ def voices_of(path: Path, steps_per_beat: int) -> list[tuple[str, NDArray[np.uin
     last = max([int(score.end()), *(int(stops.max()) for _, stops, _ in notes.values())])
     _require_short(path, score.ticks_per_quarter, last, notes.values())
     step = score.ticks_per_quarter / steps_per_beat
-    return [(name, _on_grid(*found, step, last)) for name, found in notes.items()]
+    return [(name, _on_grid(*track_notes, step, last)) for name, track_notes in notes.items()]
 
 
 def _require_short(path: Path, ticks: int, last: int, notes: Collection[_Notes]) -> None:
-    """Refuse a file of so many ticks a quarter note that no one could hear to its end, or that cannot count."""
+    """Raise an error for a file that is absurdly long, or whose times are negative or have no unit."""
     first = min([0, *(int(starts.min()) for starts, _, _ in notes)])
     require(ticks > 0 and first >= 0, str(path), f"{ticks} ticks a quarter, from {first}", "a MIDI file that can count")
     seen, most = f"{len(notes)} tracks of {last // ticks:,} quarters", f"{_MOST_QUARTERS:,} quarters in all tracks"
@@ -96,23 +109,23 @@ def _require_short(path: Path, ticks: int, last: int, notes: Collection[_Notes])
 
 
 def _notes(track: Any) -> _Notes:
-    """Onsets and ends in ticks, and pitches."""
-    found = track.notes.numpy()
-    starts, pitches = (found[name].astype(np.int64) for name in ("time", "pitch"))
-    return starts, starts + found["duration"], pitches
+    """Onsets and ends in ticks, and pitches, one of each for every note."""
+    columns = track.notes.numpy()
+    starts, pitches = (columns[name].astype(np.int64) for name in ("time", "pitch"))
+    return starts, starts + columns["duration"], pitches
 
 
 def _on_grid(
     starts: NDArray[np.int64], stops: NDArray[np.int64], pitches: NDArray[np.int64], step: float, last: int
 ) -> NDArray[np.uint8]:
-    """The top note at each grid point; pitch by pitch, so that no number of long notes takes long."""
+    """The highest note at each grid point. The loop is over pitches, so that many long notes take no longer."""
     starts = _nearest(starts, step)
     stops = np.maximum(starts + 1, _nearest(stops, step))
     length = max(int(_nearest(np.array([last]), step)[0]), int(stops.max()))
     top = np.full(length, REST, dtype=np.uint8)
     for pitch in np.unique(pitches):
-        own = pitches == pitch
-        sounding = np.bincount(starts[own], minlength=length + 1) - np.bincount(stops[own], minlength=length + 1)
+        same = pitches == pitch
+        sounding = np.bincount(starts[same], minlength=length + 1) - np.bincount(stops[same], minlength=length + 1)
         top[sounding.cumsum()[:-1] > 0] = pitch
     return top
 

@@ -1,4 +1,4 @@
-"""A folder of MIDI files as data."""
+"""Melodies from a folder of MIDI files."""
 
 import os
 import warnings
@@ -17,8 +17,15 @@ _SUFFIXES = (".mid", ".midi")
 def load_midi(folder: str | os.PathLike[str], length: int = 256, test_fraction: float = 0.1, seed: int = 0) -> Dataset:
     """Windows of the melodies of all .mid and .midi files below `folder`, split by file.
 
-    Four steps a quarter note. Windows as in `load_bach`. Files that share a whole melody are on the same side. An
-    unreadable file, or one longer than 2^20 quarter notes in all its tracks, is skipped with a warning.
+    A quarter note has four steps. Windows are as in `load_bach`. Files that share a whole melody are in the same
+    split. Files that cannot be read or have more than 2^20 quarter notes in all their tracks are skipped, with a
+    warning.
+
+    Args:
+        folder: the folder.
+        length: length of a window in sixteenth notes.
+        test_fraction: fraction of the music that is held out.
+        seed: seed of the split.
     """
     folder = Path(folder)
     require(not folder.is_file(), "path of MIDI files", folder, "a folder of at least 2, one to train on, one held out")

@@ -1,8 +1,8 @@
 """A small reader of MusicXML: the melodies of a score on a grid.
 
-Each voice of each part is one melody. A chord counts as its top note. Grace notes, cues and unpitched notes do not
-sound. Repeats are not played out. A note sounds from its onset to its end, so that a tie needs no care, and a note that
-lies between two grid points is not heard.
+Each voice of each part is one melody. Of a chord, the highest note counts. Grace notes, cue notes and unpitched notes
+are ignored. Repeats are not played again. A note fills the grid points from its onset to its end: tied notes need no
+special care, and a note between two grid points is lost.
 """
 
 import io
@@ -38,13 +38,13 @@ class _Note:
 
 class _Measure(NamedTuple):
     notes: list[_Note]
-    length: Fraction  # the furthest point that any voice reaches
-    written: Fraction  # the same without <forward>, which may fill up a short last measure
+    length: Fraction  # the latest time that any voice reaches
+    written: Fraction  # the same without <forward>, which may fill a short last measure
 
 
 @dataclass
 class _PartReader:
-    """What carries over from one measure of a part to the next."""
+    """Reads the measures of a part in order; it keeps the settings that hold until they change."""
 
     divisions: Fraction = Fraction(1)
     transpose: int = 0
@@ -52,7 +52,7 @@ class _PartReader:
     voices: dict[str, None] = field(default_factory=dict)
 
     def measure(self, element: ElementTree.Element) -> _Measure:
-        """The notes of one measure and how long it is."""
+        """The notes of the next measure and its length."""
         self.notes = []
         now = last_onset = furthest = written = Fraction(0)
         for child in element:
@@ -107,9 +107,9 @@ def read_score(path: Path) -> ElementTree.Element:
 
 
 def melodies_of(score: ElementTree.Element) -> list[tuple[str, NDArray[np.uint8]]]:
-    """(name, steps) of each voice of each part: 0..127 the MIDI pitch at each grid point, 128 a rest.
+    """(name, steps) of each voice of each part; a step is the MIDI pitch 0..127 at a grid point, or 128 for a rest.
 
-    A measure lasts as long as its part says, and if it is empty there, as long as the longest of the other parts says.
+    A measure that is empty in one part is as long there as in the part where it is longest.
     """
     if score.tag != "score-partwise":
         raise ValueError(f"root element <{score.tag}>: expected <score-partwise>")
@@ -123,7 +123,7 @@ def melodies_of(score: ElementTree.Element) -> list[tuple[str, NDArray[np.uint8]
     names = _part_names(score)
     melodies = []
     for name, reader, part in zip(names, readers, parts):
-        starts = list(accumulate((own.length or other for own, other in zip(part, longest)), initial=Fraction(0)))
+        starts = list(accumulate((measure.length or most for measure, most in zip(part, longest)), initial=Fraction(0)))
         end = starts[-2] + part[-1].written if part else Fraction(0)
         for voice in reader.voices:
             label = name if len(reader.voices) == 1 else f"{name}, voice {voice}"

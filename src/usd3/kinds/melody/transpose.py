@@ -1,4 +1,4 @@
-"""Training melodies in other keys."""
+"""Transposition of training melodies into other keys."""
 
 import torch
 from torch import Tensor
@@ -11,11 +11,13 @@ __all__ = ["transposer"]
 
 
 def transposer(most: int, decode: Tensor | None = None, device: torch.device | str = "cpu") -> Augment:
-    """Move each melody by -most..most semitones, as far as its pitches allow; rests and padding stay.
+    """A function that moves each melody of a batch by a random number of semitones.
+
+    It moves a melody only as far as its pitches stay in 0..127. Rests and padding stay.
 
     Args:
-        most: semitones.
-        decode: (129,) the pitch or rest of each token; None: tokens are pitches.
+        most: the largest number of semitones, up or down.
+        decode: (129,) the pitch or rest of each token; None: tokens are pitches and rests.
         device: where the batches are.
     """
     decode = None if decode is None else decode.to(device).long()

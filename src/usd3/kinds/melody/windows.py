@@ -1,4 +1,4 @@
-"""Melodies cut into windows of one length, and split by piece."""
+"""Melodies cut into windows of one length, and split into training and test by piece."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,18 @@ __all__ = ["Voice", "cut", "melodies_dataset", "worth_keeping"]
 
 _MOST_REST = 0.9
 _FEWEST_CHANGES = 8
-_FIRST_NOTE = 2  # among changes: a note after rests, in a stretch that begins with them
+_FIRST_NOTE = 2  # in `_changes`: the first note of a stretch that begins with rests
 
 
 @dataclass(frozen=True, eq=False)
 class Voice:
-    """One voice of a piece: `steps` (L,) uint8, the MIDI pitch that sounds at each grid point, 128 for a rest."""
+    """One voice of a piece.
+
+    Args:
+        piece: name of the piece.
+        voice: name of the voice.
+        steps: (L,) the MIDI pitch at each grid point, or 128 for a rest.
+    """
 
     piece: str
     voice: str
@@ -38,7 +44,7 @@ class _Window:
 
 
 def worth_keeping(melodies: Sequence[Voice]) -> list[Voice]:
-    """Without voices of more than 90 % rest, and without exact repeats of a voice within its piece."""
+    """The melodies without those of more than 90 % rest, and without copies of a voice in the same piece."""
     seen: set[tuple[str, bytes]] = set()
     kept = []
     for melody in melodies:
@@ -50,7 +56,10 @@ def worth_keeping(melodies: Sequence[Voice]) -> list[Voice]:
 
 
 def cut(steps: NDArray[np.uint8], length: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """(start, window) without overlap; the last may be shorter, but not below length // 4. Silent ones are left out."""
+    """(start, window) for each window of a melody, without overlap.
+
+    The last window may be shorter, but has at least length // 4 steps. Windows of rests alone are left out.
+    """
     for start in range(0, len(steps), length):
         window = steps[start : start + length]
         if len(window) >= max(1, length // 4) and bool((window != REST).any()):
@@ -60,23 +69,29 @@ def cut(steps: NDArray[np.uint8], length: int) -> Iterator[tuple[int, NDArray[np
 def melodies_dataset(
     name: str, melodies: Sequence[Voice], length: int, test_fraction: float, seed: int, stretch: int | None = None
 ) -> Dataset:
-    """Windows of melodies, padded with rest, split by piece.
+    """Windows of melodies, padded with rests, split by piece. The split does not depend on `length`.
 
-    Pieces that share a voice (the same melody in any key, up to rests around it) or `stretch` steps of one in any key
-    are on the same side: training may transpose. The sides do not depend on `length`.
+    Args:
+        name: name of the data.
+        melodies: the voices of all pieces.
+        length: length of a window.
+        test_fraction: fraction of the music that is held out.
+        seed: seed of the split.
+        stretch: pieces that share so many steps are in the same split; None: only pieces that share a whole voice.
+            Both count in any key, as training may transpose; rests around a voice do not count.
     """
     length = as_count(length, "length", 1)
     pieces = list(dict.fromkeys(melody.piece for melody in melodies))
-    on_test = _pieces_of_test(pieces, melodies, test_fraction, seed, stretch)
-    sides: dict[bool, list[_Window]] = {False: [], True: []}
+    test_pieces = _test_pieces(pieces, melodies, test_fraction, seed, stretch)
+    splits: dict[str, list[_Window]] = {"train": [], "test": []}
     for melody in melodies:
         for start, window in cut(melody.steps, length):
             row = _padded(window, length)
             label = f"{melody.piece} | {melody.voice} | {start}"
-            sides[melody.piece in on_test].append(_Window(label, row, len(window)))
-    for side, windows in (("train", sides[False]), ("test", sides[True])):
-        require(len(windows) > 0, f"windows of {side}", 0, f"melodies of at least length // 4 = {length // 4} steps")
-    train, test = (_stacked(sides[side], length) for side in (False, True))
+            splits["test" if melody.piece in test_pieces else "train"].append(_Window(label, row, len(window)))
+    for split, windows in splits.items():
+        require(len(windows) > 0, f"windows of {split}", 0, f"melodies of at least length // 4 = {length // 4} steps")
+    train, test = (_stacked(windows, length) for windows in splits.values())
     return Dataset(name, MELODY_CLASSES, train, test, kind=Melody(MELODY_CLASSES, (length,)))
 
 
@@ -91,11 +106,12 @@ def _stacked(windows: list[_Window], length: int) -> Sequences:
     return Sequences(tokens, pad if pad.any() else None, tuple(window.name for window in windows))
 
 
-def _pieces_of_test(
+def _test_pieces(
     pieces: list[str], melodies: Sequence[Voice], fraction: float, seed: int, stretch: int | None
 ) -> set[str]:
+    """The pieces of the test split; related pieces stay together."""
     index = {piece: i for i, piece in enumerate(pieces)}
-    keys = ((index[melody.piece], key) for melody in melodies for key in _tell_tales(melody.steps, stretch))
+    keys = ((index[melody.piece], key) for melody in melodies for key in _relation_keys(melody.steps, stretch))
     group_of = grouped(len(pieces), keys)
     sizes = [0] * len(set(group_of))
     for melody in melodies:
@@ -106,38 +122,39 @@ def _pieces_of_test(
     return {piece for piece, group in zip(pieces, group_of) if chosen[group]}
 
 
-def _tell_tales(steps: NDArray[np.uint8], stretch: int | None) -> Iterator[Hashable]:
-    """What two pieces share only if they are related, in whatever key: a whole melody, and any `stretch` steps of one.
+def _relation_keys(steps: NDArray[np.uint8], stretch: int | None) -> Iterator[Hashable]:
+    """Keys that two melodies share only if they are related: one for the whole melody, one for every `stretch` steps.
 
-    The rests around a melody do not count. A held note says nothing: whatever changes fewer than 8 times is left out.
+    They do not depend on the key of the music, nor on the rests around it. Music with fewer than 8 changes, such as a
+    held note, has no key: it may be the same by chance.
     """
     sounding = np.flatnonzero(steps != REST)
-    whole = _changes(steps[sounding[0] : sounding[-1] + 1])
-    if np.count_nonzero(whole) >= _FEWEST_CHANGES:
-        yield whole.tobytes()
+    melody = _changes(steps[sounding[0] : sounding[-1] + 1])
+    if np.count_nonzero(melody) >= _FEWEST_CHANGES:
+        yield melody.tobytes()
     if stretch is None or len(steps) < stretch:
         return
     stretches = sliding_window_view(_changes(steps), stretch - 1)
     lively = np.count_nonzero(stretches, axis=1) >= _FEWEST_CHANGES
     in_rest = steps[: len(stretches)][lively] == REST
     stretches = stretches[lively]  # a copy
-    first = (stretches[in_rest] != 0).argmax(1)  # its interval is to a note before the stretch, and does not count
+    first = (stretches[in_rest] != 0).argmax(1)  # the interval from a note before the stretch does not count
     stretches[np.flatnonzero(in_rest), first] = _FIRST_NOTE
     yield from np.unique(stretches.astype(np.uint64) @ _hash_weights(stretch - 1)).tolist()
 
 
 def _changes(steps: NDArray[np.uint8]) -> NDArray[np.int16]:
-    """A melody without its key, (L - 1,).
+    """The changes of a melody (L,), which are the same in every key, (L - 1,).
 
-    At each step but the first: 0 if nothing changes, 1 if a rest begins, and for a note the semitones from the last
-    one, plus 200.
+    For each step but the first: 0 if nothing changes, 1 if a rest begins, otherwise 200 + the interval from the last
+    note in semitones.
     """
     index = np.arange(len(steps))
-    last = np.maximum.accumulate(np.where(steps != REST, index, 0))  # where the last note is that sounded
+    last = np.maximum.accumulate(np.where(steps != REST, index, 0))  # index of the last note so far
     intervals = 200 + steps[1:].astype(np.int16) - steps[last[:-1]]
     return np.where(steps[1:] == steps[:-1], 0, np.where(steps[1:] == REST, 1, intervals)).astype(np.int16)
 
 
 def _hash_weights(length: int) -> NDArray[np.uint64]:
-    """Random numbers whose products with a row, summed modulo 2^64, tell rows apart."""
+    """Random weights; the hash of a row is its dot product with them, modulo 2^64."""
     return np.random.default_rng(0).integers(2**64, size=length, dtype=np.uint64)
