@@ -183,7 +183,15 @@ def journeys() -> None:
             files = _entered(run, roots)
             plumbing = [file for file in files if f"/{PLUMBING}/" in file or file.startswith("src/_")]
             others = [file for file in files if file not in plumbing]
-            print(f"{name}: {len(others)} files, and {len(plumbing)} of plumbing\n    {', '.join(others)}")
+            lengths = [_length(file, roots) for file in others]
+            size = f"{sum(lengths):,} lines in all, the longest {max(lengths)}"
+            print(f"{name}: {len(others)} files ({size}), and {len(plumbing)} of plumbing\n    {', '.join(others)}")
+
+
+def _length(file: str, roots: dict[str, Path]) -> int:
+    """Lines of a file by its name in the list of a journey."""
+    root, _, path = file.partition("/")
+    return len((roots[root] / path).read_text(encoding="utf-8").splitlines())
 
 
 def _usd3(words: str) -> None:
