@@ -244,9 +244,7 @@ def test_an_object_that_jumps_has_a_second_pass():
     d, x_0 = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine()), torch.zeros(8, 1, dtype=torch.long)
     logits = torch.zeros(8, 1, K, dtype=torch.float64)
     given_jumps, default = (
-        usd3.two_pass_loss(
-            d, lambda x, t: logits, x_0, jumps, t=0.5, generator=torch.Generator().manual_seed(0)
-        ).loss
+        usd3.two_pass_loss(d, lambda x, t: logits, x_0, jumps, t=0.5, generator=torch.Generator().manual_seed(0)).loss
         for jumps in (torch.full((K, K), 1 / K), None)  # the same S
     )
     torch.testing.assert_close(given_jumps, default, rtol=1e-6, atol=0)
