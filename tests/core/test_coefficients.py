@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import usd3
+from usd3._internal.checks import Checks
+from usd3.core.coefficients import column, total
 
 SCHEDULES = [
     usd3.Cosine(),
@@ -59,3 +61,63 @@ def test_training_times_cover_their_range():
         10,
         10,
     ]
+
+
+def test_one_term_stands_for_all_times_of_the_bound():
+    assert usd3.Diffusion(usd3.Uniform(4), usd3.Cosine(), t_min=0.2).vlb_scale == pytest.approx(0.8)
+    assert usd3.Diffusion(usd3.Uniform(4), usd3.Cosine(), 10).vlb_scale == 10
+
+
+@pytest.mark.parametrize("s", [0, 1e-9, 0.5, 1])
+def test_every_time_of_the_unit_interval_is_allowed(s):
+    checks = Checks(True)
+    time = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine()).time(s, X, "s", checks)
+    checks.raise_first()
+    assert time.tolist() == [s]
+
+
+@pytest.mark.parametrize(("s", "positive"), [(-1e-9, False), (1.001, False), (0.0, True)])
+def test_times_outside_their_interval_are_refused(s, positive):
+    checks = Checks(True)
+    usd3.Diffusion(usd3.Uniform(4), usd3.Cosine()).time(s, X, "s", checks, positive)
+    with pytest.raises(ValueError, match="s contains"):
+        checks.raise_first()
+
+
+def test_a_step_of_length_zero_at_time_zero_stays():
+    now = torch.zeros(1, dtype=torch.float64)
+    to = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine()).step(now, now, X)
+    assert [float(weight) for weight in (to.to_data, to.to_noise, to.stay)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("num_steps", "s"), [(None, 0.25), (None, None), (4, None)])
+def test_a_transition_comes_with_the_level_it_starts_from(num_steps, s):
+    """The step t -> s, the rate at t, and the step t -> t - 1."""
+    t = torch.tensor([0.5], dtype=torch.float64)
+    before = None if s is None else torch.tensor([s], dtype=torch.float64)
+    level, _ = usd3.Diffusion(usd3.Uniform(4), usd3.Linear(), num_steps).transition(t, before, X)
+    assert float(level.alpha_bar) == float(level.lost) == 0.5
+
+
+def test_the_mask_is_refused_only_where_it_is_read():
+    d = usd3.Diffusion(usd3.Absorbing(4), usd3.Cosine())
+    x_0, checks = torch.tensor([[0, 3], [1, 2]]), Checks(True)
+    assert torch.equal(d.data(x_0, checks, except_at=x_0 == 3), x_0)
+    checks.raise_first()
+    for except_at in (None, x_0 != 3):
+        d.data(x_0, checks, except_at=except_at)
+        with pytest.raises(ValueError, match="x_0 contains 3"):
+            checks.raise_first()
+
+
+def test_a_total_counts_the_free_elements_of_each_object():
+    terms = torch.arange(12.0).reshape(2, 3, 2)
+    assert total(terms, None).tolist() == [15, 51]
+    free = torch.zeros(2, 3, 2, dtype=torch.bool)
+    free[0, 1, 0] = free[1, 2] = True
+    assert total(terms, free).tolist() == [2, 21]
+
+
+def test_a_column_broadcasts_one_number_of_each_object():
+    assert column(torch.arange(2.0), torch.zeros(2, 3, 5)).shape == (2, 1, 1)
+    assert column(torch.arange(2.0), torch.zeros(2)).shape == (2,)

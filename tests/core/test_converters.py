@@ -1,5 +1,7 @@
 """The meanings of a network's output and the ways between them, against enumeration in float64."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -140,3 +142,9 @@ def test_the_loss_and_the_step_of_udlm_are_ours_for_a_hollow_output(generator):
     step = step / step.sum(-1, keepdim=True)
     torch.testing.assert_close(d.backward(full_logits, x_t, T, S).probs(), step, rtol=1e-9, atol=1e-12)
     assert not torch.allclose(d.backward(logits, x_t, T, S).probs(), step, atol=0.01)  # read as full it is another step
+
+
+def test_a_category_that_is_never_noise_has_no_shift():
+    d = usd3.Diffusion(usd3.Absorbing(3), usd3.Linear())
+    shift = converters.hollow_shift(d, torch.tensor([[0, 1, 2]]), torch.tensor([0.25], dtype=torch.float64))
+    torch.testing.assert_close(shift, torch.tensor([[0, 0, math.log(4)]], dtype=torch.float64))

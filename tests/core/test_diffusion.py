@@ -183,3 +183,15 @@ def test_a_loss_goes_straight_from_the_draw_to_the_kernels(num_steps):
         sys.setprofile(None)
     path = ["diffusion", "coefficients", "schedules", "noise", "model", "objectives"]
     assert {name for name in entered if name.startswith("core/")} == {f"core/{name}.py" for name in path}
+
+
+@pytest.mark.parametrize("impl", ["eager", "chunked"])
+def test_a_draw_is_that_of_the_backward_mixture(impl, noise):
+    """For the same generator; noise with a table needs both uniforms of an element, also for its jumps to m."""
+    noise, _ = noise
+    d = usd3.Diffusion(noise, usd3.Cosine(), impl=impl)
+    x_t = noise.sample(torch.zeros(40, D, dtype=torch.long), torch.Generator().manual_seed(1))
+    logits = random_logits(x_t)
+    drawn = d.draw(logits, x_t, 0.9, 0.3, torch.Generator().manual_seed(2))
+    assert torch.equal(drawn, d.backward(logits, x_t, 0.9, 0.3).sample(torch.Generator().manual_seed(2)))
+    assert not torch.equal(drawn, x_t)

@@ -136,3 +136,17 @@ def test_a_short_jump_is_a_distribution_and_a_scaled_one_too():
         expected = to_f * belief.log_f.exp() + to_m * d.noise.probs + stay
         torch.testing.assert_close(mix.probs(), expected)
         torch.testing.assert_close(mix.jump_mass(), 1 - mix.probs().gather(-1, x[..., None]).squeeze(-1))
+
+
+def test_an_element_that_cannot_jump_stays_for_every_uniform():
+    """Also for u = 0: with masses of 0 no branch is open."""
+    d, x_t = usd3.Diffusion(usd3.Absorbing(3), usd3.Cosine()), torch.tensor([[0, 1]])
+    zeros = torch.zeros(1, 2, dtype=torch.float64)
+    assert torch.equal(d.backward(torch.zeros(1, 2, 3), x_t, 0.7, 0.3).drawn(zeros, zeros), x_t)
+
+
+def test_the_posterior_of_time_zero_is_x_0_for_every_uniform():
+    d, x_0 = usd3.Diffusion(usd3.Uniform(3), usd3.Cosine()), torch.tensor([[0, 1, 2]])
+    for u in (0.0, 0.5, 1 - 2.0**-53):
+        uniforms = torch.full((2, 1, 3), u, dtype=torch.float64)
+        assert torch.equal(d.posterior(x_0, torch.tensor([[1, 1, 0]]), 0.7, 0).drawn(*uniforms), x_0)

@@ -148,3 +148,22 @@ def test_copies_for_devices_are_neither_inference_tensors_nor_pickled():
 def test_repr():
     assert repr(usd3.Uniform(5)) == "Uniform(5)"
     assert repr(usd3.Absorbing(5)) == "Absorbing(5, mask=4)"
+
+
+@pytest.mark.parametrize("shape", [(K,), (1, K), (D, K), (2, 1, K), (2, D, K), (1, 2, D, K)])
+def test_a_table_has_the_m_of_every_element_in_row_major_order(shape):
+    m = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).softmax(-1)
+    x = torch.randint(K, (5, 2, D), generator=torch.Generator().manual_seed(1))
+    table = usd3.Marginal(m).table(x)
+    assert table.is_contiguous()
+    rows = table[torch.arange(x.numel()) % len(table)].reshape(*x.shape, K)
+    torch.testing.assert_close(rows, m.expand(*x.shape, K), rtol=1e-15, atol=0)
+
+
+def test_noise_with_a_closed_form_has_no_table():
+    assert usd3.Uniform(K).table(torch.zeros(1, 2, dtype=torch.long)) is None
+    assert usd3.Absorbing(K).table(torch.zeros(1, 2, dtype=torch.long)) is None
+
+
+def test_the_smallest_probability_is_that_of_a_category_that_can_be_noise():
+    assert usd3.Marginal([0.5, 0.0, 0.3, 0.2]).smallest == 0.2

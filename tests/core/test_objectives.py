@@ -1,11 +1,14 @@
 """What `Diffusion.loss` makes of the terms: weights, times, masks, the log."""
 
+import types
+
 import pytest
 import torch
 
 import usd3
 from support.problems import D, K
 from support.toys import random_logits
+from usd3.core.objectives import element_loss
 from usd3.nets import Hollow, Transformer
 
 T = 10
@@ -192,3 +195,34 @@ def test_the_whole_loss_compiles_as_one_graph(noise, num_steps):
         results.append((value, *torch.autograd.grad(value, list(net.layers.parameters()))))
     for eager, graph in zip(*results):
         torch.testing.assert_close(graph, eager)
+
+
+def one_batch(given=None):
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), t_min=0.2)
+    return d, d.noisy_batch(torch.zeros(2, D, dtype=torch.long), 0.5, given)
+
+
+def test_a_loss_of_elements_is_logged_as_the_bound_with_the_entropy_that_is_given():
+    given = torch.tensor([True] + [False] * (D - 1))
+    d, batch = one_batch(given)
+    terms = torch.arange(2.0 * D).reshape(2, D)
+    out = element_loss(d, terms, batch, ce=terms + 1)
+    loss = float(terms[:, 1:].sum()) / 2
+    assert float(out.loss) == loss
+    assert float(out.vlb) == pytest.approx(0.8 * loss)
+    assert float(out.ce) == loss + D - 1
+
+
+def test_a_loss_of_elements_without_an_entropy_logs_nan():
+    d, batch = one_batch()
+    out = element_loss(d, torch.ones(2, D), batch)
+    assert out.ce.isnan()
+    assert float(out.loss) == D
+
+
+def test_a_clip_is_for_the_bound_alone():
+    terms = types.SimpleNamespace(vlb=torch.tensor([[2.0]]), ce=torch.tensor([[3.0]]))
+    clip = torch.tensor([[0.5]], dtype=torch.float64)
+    assert float(usd3.Objective(vlb=1, ce=1).combine(terms, clip)) == 4
+    assert float(usd3.Objective(vlb=1, ce=1).combine(terms, None)) == 5
+    assert float(usd3.Objective(ce=1).combine(terms, clip)) == 3

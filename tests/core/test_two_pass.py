@@ -220,3 +220,31 @@ def test_partial_time_loss_draws_its_own_times_and_masks(num_steps, generator):
     assert (logits.grad[:, 0] == 0).all()
     assert logits.grad[:, 1].isfinite().all()
     torch.testing.assert_close(out.loss.detach(), out.vlb + out.ce)
+
+
+def test_without_a_weight_the_cross_entropy_is_only_logged(generator):
+    d, logits = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine()), torch.tensor([[[0.0, 1.0, 2.0]] * D] * 4)
+    out = usd3.two_pass_loss(d, lambda x, t: logits, torch.zeros(4, D, dtype=torch.long), generator=generator)
+    assert out.ce > 0.1
+    torch.testing.assert_close(d.vlb_scale * out.loss, out.vlb)
+
+
+def test_an_object_that_cannot_jump_has_no_second_pass():
+    """S leaves category 0 alone, so the loss of an object of zeros is the exit rate of the model: the part at x."""
+    d, x_0, t = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine()), torch.zeros(2, D, dtype=torch.long), 1e-6
+    logits = torch.randn(2, D, K, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    jumps = torch.ones(K, K, dtype=torch.float64)
+    jumps[0] = 0
+    generator = torch.Generator().manual_seed(0)  # no element is noise at this t
+    out = usd3.two_pass_loss(d, lambda x, t: logits, x_0, jumps, t=t, generator=generator)
+    assert float(out.loss) == pytest.approx(float(d.rate(logits, x_0, t).sum((1, 2)).mean()), rel=1e-12)
+
+
+def test_an_object_that_jumps_has_a_second_pass():
+    d, x_0 = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine()), torch.zeros(8, 1, dtype=torch.long)
+    logits = torch.zeros(8, 1, K, dtype=torch.float64)
+    given_jumps, default = (
+        usd3.two_pass_loss(d, lambda x, t: logits, x_0, jumps, t=0.5, generator=torch.Generator().manual_seed(0)).loss
+        for jumps in (torch.full((K, K), 1 / K), None)  # the same S
+    )
+    torch.testing.assert_close(given_jumps, default, rtol=1e-6, atol=0)

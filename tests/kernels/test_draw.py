@@ -133,6 +133,16 @@ def test_the_mass_that_leaves_is_that_of_the_eager_code(fused, name):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-300)
 
 
+def test_no_mass_leaves_an_element_that_is_not_free(impl):
+    d, device = diffusion("random", 7, impl), device_of(impl)
+    x, free = torch.zeros(1, 2, dtype=torch.long, device=device), torch.tensor([[True, False]], device=device)
+    level, to = d.transition(torch.ones(1, dtype=torch.float64, device=device), None, x)
+    jumps = Jumps(to.to_data, to.to_noise).scaled(0.01)
+    mass = jump_mass(logits_for((1, 2, 7)).to(device), x, d.noise, level, jumps, free, impl, Checks(True))
+    assert mass[0, 0] > 0
+    assert mass[0, 1] == 0
+
+
 def test_uniforms_at_the_ends_of_the_interval_draw_possible_categories(impl):
     """u = v = 0 and numbers just below 1 stay within the categories that can be."""
     k = 9

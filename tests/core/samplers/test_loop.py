@@ -336,3 +336,17 @@ def test_a_graph_changes_nothing_without_a_gpu(graph):
     d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine())
     found = d.sample(model, (4, D), 12, generator=torch.Generator().manual_seed(0), graph=graph)
     assert torch.equal(found, d.sample(model, (4, D), 12, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize(
+    ("noise", "category"), [(usd3.Uniform(K), 0), (usd3.Absorbing(K), 0), (usd3.Absorbing(K, mask=0), 1)], ids=str
+)
+def test_padding_without_tokens_is_the_first_data_category(noise, category):
+    pad = torch.tensor([False, False, True])
+    found = usd3.Diffusion(noise, usd3.Cosine()).sample(lambda x, t, pad: model(x, t), (2, D), 2, pad=pad)
+    assert found[:, 2].tolist() == [category] * 2
+
+
+def test_a_shape_without_a_batch_is_refused():
+    with pytest.raises(ValueError, match=r"shape.*\(B, N1, ..., Nk\)"):
+        usd3.Diffusion(usd3.Uniform(K), usd3.Cosine()).sample(model, (), 2)

@@ -1,0 +1,30 @@
+"""Special functions of the Triton kernels, against those of float64."""
+
+import pytest
+import torch
+
+from support.problems import NEEDS_TRITON, device_of
+
+pytestmark = list(NEEDS_TRITON)
+triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
+common = pytest.importorskip("usd3.kernels.triton_common")
+
+log_1_plus = common.log_1_plus
+
+
+@triton.jit
+def _logarithms(y, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, log_1_plus(tl.load(y + at)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_logarithm_near_one_is_right_to_the_last_digits(dtype):
+    """The largest error is where the series ends and 1 + y begins: at y = 0.3 in float32, 0.01 in float64."""
+    y = torch.logspace(-9, 1, 1024, dtype=torch.float64).to(device_of("triton"), dtype)
+    found, limit = torch.empty_like(y), 0.3 if dtype == torch.float32 else 0.01
+    y[0], y[1] = limit * (1 - 1e-6), limit
+    _logarithms[(1,)](y, found, N=1024)
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(found.double(), y.double().log1p(), rtol=8 * eps + 2 * eps / limit, atol=0)
