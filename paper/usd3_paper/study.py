@@ -25,7 +25,12 @@ __all__ = ["Settings", "Study", "done_in", "measured_on", "typed"]
 _STATE = "study.json"
 _DATA = "{data}"
 _OF_SEVERAL_METHODS = ("compare", "cost")  # if some methods fail, the others have results
-_NAMING_CODE = ("--model.net", "--method.name", "--trust_code")  # options to repeat when a run is resumed
+_NAMING_CODE = (
+    "--data.kind",
+    "--model.net",
+    "--method.name",
+    "--trust_code",
+)  # repeated when a run is resumed
 _INTERRUPTED = 130
 
 

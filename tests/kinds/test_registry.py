@@ -13,6 +13,8 @@ import torch
 from support.places import ROOT
 from support.runs import tiny_recipe
 from usd3.cli.main import main
+from usd3.evaluation.comparison import read_references, read_row
+from usd3.evaluation.tables import text_table
 from usd3.kinds.array import Array
 from usd3.kinds.image.kind import ImageTokens
 from usd3.kinds.image.source import ImageSource
@@ -176,3 +178,46 @@ def test_what_cannot_be_written_is_refused(name, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         Melody(129, (16,)).write(torch.zeros(2, 16, dtype=torch.long), tmp_path / name)
     assert [file.name for file in tmp_path.iterdir()] == ["taken.npz"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": "banana"}, "data.source = banana: expected one of array, bach"),
+        ({"source": "banana", "kind": "melody"}, "data.source = banana: expected one of array, bach"),
+        ({"source": "array", "kind": "aray"}, r"data.kind = aray: .*\(is array meant\?\)"),
+        ({"source": "midi", "kind": "array"}, "data.kind = array: expected melody, as data.source is midi"),
+        ({"source": "array", "kind": "array", "music": True}, "data.kind = array: expected melody, as data.music"),
+        (
+            {"source": "array", "options": {"x": 1}},
+            "data.options = {'x': 1}: expected {}, as the kind array takes none",
+        ),
+    ],
+)
+def test_data_that_contradict_themselves_are_refused(options, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        DataConfig(**options)
+
+
+def test_the_metrics_of_a_kind_of_ones_own_reach_the_tables(words, capsys):
+    """Also of a comparison, whose process knows the results alone."""
+    own = """
+
+    def structure(self, runs, pad=None):
+        share = float((runs == 0).float().mean())
+        return {"blanks": Summary(share, 0.0)}
+"""
+    code = KIND.replace('    plural = "words"\n', '    plural = "words"\n    columns = {"blanks": Metric("blanks")}\n')
+    code = code.replace("    def describe(self):", own.lstrip("\n") + "\n    def describe(self):")
+    Path("words.py").write_text(
+        code.replace("import torch\n", "import torch\n\nfrom usd3.metrics.summary import Metric, Summary\n")
+    )
+    small = ["--model.dim", "16", "--model.depth", "1", "--model.heads", "2", "--training.validate_every", "0"]
+    assert main([*COMMANDS[0], *small, "--training.steps", "1"]) == 0
+    fast = ["--steps", "2", "--limit", "5", "--runs", "1", "--bound_samples", "0", "--trust_code", "true"]
+    assert main(["evaluate", "runs/words", "--prefix", "2", *fast, "--out", "found.json"]) == 0
+    assert "blanks" in capsys.readouterr().out
+    results = json.loads(Path("found.json").read_text())
+    table = text_table([read_row("model", results)], read_references(results))
+    assert "blanks ↓" in table
+    assert re.search(r"^Markov chain .*", table, re.MULTILINE)

@@ -58,7 +58,7 @@ def kept_references(
     file, about = out / "references.json", {"data": asdict(data)}
     if file.is_file():
         kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if has_settings(kept, settings) and kept["data"] == about["data"]:
+        if has_settings(kept, settings) and asdict(DataConfig(**kept["data"])) == about["data"]:
             return kept
     results = about | measurement().as_dict()
     write_whole(file, json.dumps(results, indent=2, allow_nan=False) + "\n")

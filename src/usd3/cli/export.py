@@ -65,8 +65,9 @@ def export(options: ExportOptions) -> None:
     pipeline = Pipeline.from_pretrained(run, trust_code=options.trust_code, device="cpu")
     _warn_unfinished(recipe, pipeline.config)
     config = without_places(pipeline.config)
-    for name in ("model", "method"):
+    for name in ("data", "model", "method"):
         _require_no_place(f"{name}.options", getattr(config, name).options)
+    _require_no_place("kind", config.kind)
     size = sum(weight.numel() for weight in pipeline.model.parameters())
     about_data = _about_data(pipeline.config.data, options.data_path)
     measured = None

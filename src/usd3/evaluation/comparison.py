@@ -22,18 +22,21 @@ __all__ = [
     "digits",
     "heading",
     "marks",
+    "metrics_of",
     "read_references",
     "read_row",
     "require_comparable",
 ]
 
 
-METRICS = {
-    **{key: Metric(title, None if key == "edit_diversity" else "lower") for key, title in COLUMNS.items()},
-    **{key: metric for kind in KINDS.values() for key, metric in kind.columns.items()},
+_OF_SEQUENCES = {key: Metric(title, None if key == "edit_diversity" else "lower") for key, title in COLUMNS.items()}
+_OF_KINDS = {key: metric for kind in KINDS.values() for key, metric in kind.columns.items()}
+_OF_ALL = {
     **{key: Metric(title, None) for key, title in RATIOS.items()},
     "bits_per_element": Metric("bits/element"),
 }
+METRICS = _OF_SEQUENCES | _OF_KINDS | _OF_ALL
+"""All metrics of the package by key, in the order of the columns."""
 COSTS = {
     "parameters": "parameters",
     "steps": "training steps",
@@ -53,6 +56,7 @@ class Row:
     label: str
     metrics: dict[str, Summary]
     costs: dict[str, float] = field(default_factory=dict)
+    columns: dict[str, Metric] = field(default_factory=dict)  # the metrics that only the kind of the data has
 
     def mean(self, metric: str) -> float:
         """The mean of a metric; nan if it is unknown."""
@@ -77,7 +81,7 @@ def read_row(label: str, results: Mapping[str, Any]) -> Row:
         "seconds_per_object": seconds / drawn,
     }
     bits = results["bits_per_element"].get("model (upper bound)")
-    return Row(label, _metrics(results["rows"]["model"], bits), costs)
+    return Row(label, _metrics(results["rows"]["model"], bits), costs, _columns(results))
 
 
 def combined(trainings: Sequence[Row]) -> Row:
@@ -87,13 +91,25 @@ def combined(trainings: Sequence[Row]) -> Row:
         return first
     metrics = {key: summarise(np.array([row.mean(key) for row in trainings])) for key in first.metrics}
     costs = {key: float(np.mean([row.costs[key] for row in trainings])) for key in first.costs}
-    return Row(first.label, metrics, costs)
+    return Row(first.label, metrics, costs, first.columns)
 
 
 def read_references(results: Mapping[str, Any]) -> list[Row]:
     """The reference rows of the results: a Markov chain, other objects and the truth; for images, real images."""
-    bits = results["bits_per_element"]
-    return [Row(name, _metrics(row, bits.get(name))) for name, row in results["rows"].items() if name != "model"]
+    bits, columns = results["bits_per_element"], _columns(results)
+    rows = {name: row for name, row in results["rows"].items() if name != "model"}
+    return [Row(name, _metrics(row, bits.get(name)), columns=columns) for name, row in rows.items()]
+
+
+def _columns(results: Mapping[str, Any]) -> dict[str, Metric]:
+    """The metrics that only the kind of the data has; older results name none, and are of a packaged kind."""
+    return {key: Metric(*metric) for key, metric in results.get("columns", {}).items()}
+
+
+def metrics_of(rows: Sequence[Row]) -> dict[str, Metric]:
+    """All metrics that rows can have, by key, in the order of the columns."""
+    own = {key: metric for row in rows for key, metric in row.columns.items()}
+    return _OF_SEQUENCES | _OF_KINDS | own | _OF_ALL
 
 
 def _metrics(row: Mapping[str, Any], bits: float | None) -> dict[str, Summary]:
@@ -126,13 +142,18 @@ def require_comparable(runs: Mapping[str, tuple[DataConfig, int]]) -> None:
         runs: the data and the prefix of each run, by its label.
     """
     (first, (first_data, first_prefix)), *others = runs.items()
-    expected = asdict(first_data)
+    expected = _described(first_data)
     for label, (data, prefix) in others:
-        for name, value in asdict(data).items():
+        for name, value in _described(data).items():
             path_missing = name == "path" and None in (value, expected[name])
             same = name in _AUGMENTATION or value == expected[name] or path_missing
             require(same, f"data.{name} of {label}", value, f"{expected[name]}, as {first} has")
         require(prefix == first_prefix, f"prefix of {label}", prefix, f"{first_prefix}, as {first} has")
+
+
+def _described(data: DataConfig) -> dict[str, Any]:
+    """The options of data, with the name of the kind however they say it."""
+    return asdict(data) | {"kind": data.kind_class.path(), "music": None}
 
 
 # ---- ranking ------------------------------------------------------------------------------------------------------
@@ -146,7 +167,7 @@ def marks(rows: Sequence[Row], metric: str) -> list[int]:
     means = [row.mean(metric) for row in rows]
     printed = [float(digits(mean)) if math.isfinite(mean) else math.nan for mean in means]
     num_values = sum(not math.isnan(value) for value in printed)
-    better = METRICS[metric].better
+    better = metrics_of(rows)[metric].better
     if better is None:
         return [0] * len(rows)
     return ranks(printed, better == "higher", most=1 if num_values == 2 else 2)

@@ -136,7 +136,8 @@ def evaluate(
     skip = 0 if settings.include_prefix else held_out.prefix
     row = dataset.kind.metrics(generated, truth, skip, pad)
     used = asdict(settings.known_for(pipeline)) | {"prefix": held_out.prefix}
-    results = Evaluation(used, len(truth), held_out.skipped, {"model": row})
+    columns = dict(dataset.kind.columns)
+    results = Evaluation(used, len(truth), held_out.skipped, {"model": row}, columns=columns)
     if settings.bound_samples:
         results.bits_per_element["model (upper bound)"] = _bound_in_bits(pipeline, held_out, settings)
     if settings.baselines:
@@ -201,4 +202,6 @@ def evaluate_references(
         for name, runs in continuations.items():
             ratios = shared.measured(runs.unflatten(2, held_out.truth.shape[1:]), settings.include_prefix)
             rows[name] = rows.get(name, {}) | as_columns(ratios)
-    return Evaluation(asdict(settings) | {"prefix": prefix}, len(truth), held_out.skipped, rows, bits)
+    columns = dict(dataset.kind.columns)
+    used = asdict(settings) | {"prefix": prefix}
+    return Evaluation(used, len(truth), held_out.skipped, rows, bits, columns=columns)

@@ -30,13 +30,11 @@ class SetEvaluation(Evaluation):
     Args:
         compared_with: the objects and networks that the sets were compared with.
         title: a line that says what was measured.
-        columns: the title of each metric, by its key.
         plural: what the objects are called, such as "images".
     """
 
     compared_with: dict[str, Any] = field(default_factory=dict)
     title: str = ""
-    columns: dict[str, str] = field(default_factory=dict)
     plural: str = "objects"
 
     def heading(self) -> str:
@@ -46,7 +44,8 @@ class SetEvaluation(Evaluation):
     def as_text(self) -> str:
         """The tables as plain text."""
         measured = {key for row in self.rows.values() for key in row}
-        lines = [format_table(self.rows, {key: title for key, title in self.columns.items() if key in measured})]
+        titles = {key: metric.titled for key, metric in self.columns.items() if key in measured}
+        lines = [format_table(self.rows, titles)]
         for name, bits in self.bits_per_element.items():
             lines += ["", f"bits per element of held-out {self.plural}, {name}: "]
             lines[-1] += f"{bits:.3f} ({bits * math.log(2):.3f} nats)"
@@ -131,7 +130,7 @@ def evaluate_real_sets(dataset: Dataset, judge: Judge, settings: EvaluationSetti
 
 
 def _evaluation(dataset: Dataset, judge: Judge, settings: dict[str, Any], num: int, rows: Rows) -> SetEvaluation:
-    kind, columns = dataset.kind, {key: metric.titled for key, metric in dataset.kind.columns.items()}
+    kind, columns = dataset.kind, dict(dataset.kind.columns)
     title = kind.describe_sets(settings, judge.about)
     return SetEvaluation(
         settings, num, 0, rows, compared_with=judge.about, title=title, columns=columns, plural=kind.plural

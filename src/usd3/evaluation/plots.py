@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from usd3._internal.checks import require
-from usd3.evaluation.comparison import METRICS, Row, marks
-from usd3.kinds.registry import KINDS
-from usd3.metrics.summary import RATIOS
+from usd3.evaluation.comparison import Row, marks, metrics_of
+from usd3.evaluation.references import TRUTH
+from usd3.metrics.summary import COLUMNS, RATIOS
 from usd3.pictures.figures import GENERATED, GIVEN, INK, SOFT_INK, new_figure, save, style
 from usd3.training.logs import held_out_curves
 
@@ -23,21 +23,16 @@ __all__ = ["BEST", "OTHERS", "SECOND", "metrics_plot", "training_plot"]
 
 _FAR = 1.7  # times the median of the methods: a larger value is written, not drawn
 OTHERS, BEST, SECOND = "#9AA5B1", GENERATED, GIVEN
-REFERENCES: dict[str, Literal["--", ":"]] = {
-    "Markov chain": "--",
-    "another held-out object": ":",
-    "VQGAN reconstruction": "--",
-    "held-out images": ":",
-}
+DASHES: tuple[Literal["--", ":"], ...] = ("--", ":")  # of the reference rows
 LINES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#1F2933")
-ORDER = (
-    *(f"{n}g_hellinger" for n in (1, 2, 3)),
-    "edit_diversity",
-    *(f"{n}g_outliers" for n in (1, 2, 3)),
-    *(key for kind in KINDS.values() if kind.is_judged for key in kind.columns),
-    "bits_per_element",
-    *RATIOS,
-)
+_FIRST = (*(f"{n}g_hellinger" for n in (1, 2, 3)), "edit_diversity", *(f"{n}g_outliers" for n in (1, 2, 3)))
+_LAST = ("bits_per_element", *RATIOS)
+
+
+def _order(rows: Sequence[Row]) -> list[str]:
+    """The metrics that get a panel, in order: those of a kind only where one direction is better."""
+    of_kinds = {key: metric for key, metric in metrics_of(rows).items() if key not in {*COLUMNS, *_LAST}}
+    return [*_FIRST, *(key for key, metric in of_kinds.items() if metric.better is not None), *_LAST]
 
 
 def metrics_plot(rows: Sequence[Row], path: Path | str, references: Sequence[Row] = ()) -> None:
@@ -51,7 +46,7 @@ def metrics_plot(rows: Sequence[Row], path: Path | str, references: Sequence[Row
         references: the reference rows.
     """
     require(len(rows) > 0, "rows", rows, "at least one method")
-    measured = [key for key in ORDER if any(math.isfinite(row.mean(key)) for row in rows)]
+    measured = [key for key in _order(rows) if any(math.isfinite(row.mean(key)) for row in rows)]
     lines = -(-len(measured) // 4)
     columns = -(-len(measured) // lines)
     longest = max(len(row.label) for row in rows)
@@ -61,17 +56,23 @@ def metrics_plot(rows: Sequence[Row], path: Path | str, references: Sequence[Row
         _panel(axes, rows, key, references)
     for axes in panels[len(measured) :]:
         axes.set_visible(False)
-    names = [name for name in REFERENCES if any(row.label == name for row in references)]
-    _explain(figure, {mark for key in measured for mark in marks(rows, key)}, names)
+    _explain(figure, {mark for key in measured for mark in marks(rows, key)}, _dashes(references))
     save(figure, path)
+
+
+def _dashes(references: Sequence[Row]) -> dict[str, Literal["--", ":"]]:
+    """The line of each reference row by its label. The truth has none: its distance to itself is 0."""
+    labels = [row.label for row in references if row.label != TRUTH]
+    return dict(zip(labels, itertools.cycle(DASHES)))
 
 
 def _panel(axes: "Axes", rows: Sequence[Row], key: str, references: Sequence[Row]) -> None:
     style(axes)
-    lines = {row.label: row.mean(key) for row in references if row.label in REFERENCES}
+    dashes = _dashes(references)
+    lines = {row.label: row.mean(key) for row in references if row.label in dashes}
     for label, value in lines.items():
         if math.isfinite(value):
-            axes.axvline(value, color=OTHERS, linewidth=1.2, linestyle=REFERENCES[label], zorder=1)
+            axes.axvline(value, color=OTHERS, linewidth=1.2, linestyle=dashes[label], zorder=1)
     rightmost = max((value for value in lines.values() if math.isfinite(value)), default=0.0)
     middle = float(np.median([row.mean(key) for row in rows if math.isfinite(row.mean(key))]))
     for i, (row, mark) in enumerate(zip(rows, marks(rows, key))):
@@ -85,19 +86,19 @@ def _panel(axes: "Axes", rows: Sequence[Row], key: str, references: Sequence[Row
             spread = std if math.isfinite(std) else 0.0
             colour = (OTHERS, BEST, SECOND)[mark]
             axes.errorbar(mean, i, xerr=spread, fmt="o", color=colour, markersize=7 if mark else 5, capsize=3, zorder=2)
-    axes.set_title(METRICS[key].titled, color=INK, fontsize=10)
+    axes.set_title(metrics_of(rows)[key].titled, color=INK, fontsize=10)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.margins(x=0.12)
     axes.locator_params(axis="x", nbins=4)
 
 
-def _explain(figure: "Figure", used: set[int], references: Sequence[str]) -> None:
+def _explain(figure: "Figure", used: set[int], dashes: Mapping[str, Literal["--", ":"]]) -> None:
     from matplotlib.lines import Line2D
 
     dots = {name: colour for mark, name, colour in ((1, "best", BEST), (2, "second best", SECOND)) if mark in used}
     handles = [Line2D([], [], color=colour, marker="o", linestyle="", label=name) for name, colour in dots.items()]
-    handles += [Line2D([], [], color=OTHERS, linestyle=REFERENCES[name], label=name) for name in references]
+    handles += [Line2D([], [], color=OTHERS, linestyle=line, label=name) for name, line in dashes.items()]
     if handles:
         looks = {"frameon": False, "fontsize": 9, "labelcolor": INK, "ncols": len(handles)}
         figure.legend(handles=handles, loc="outside upper center", **looks)

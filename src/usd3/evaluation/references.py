@@ -8,7 +8,10 @@ from torch import Tensor
 from usd3.evaluation.markov import MarkovChain
 from usd3.kinds.dataset import Dataset
 
-__all__ = ["chain_bits", "reference_runs"]
+__all__ = ["TRUTH", "chain_bits", "reference_runs"]
+
+TRUTH = "the truth itself"
+"""The row of the held-out objects as they are."""
 
 
 def reference_runs(
@@ -29,7 +32,7 @@ def reference_runs(
     continuations = {"Markov chain": _chain_runs(_chain(dataset, 0), truth, prefix, pad, runs, seed)}
     if len(truth) > runs:
         continuations["another held-out object"] = _other_objects(truth, prefix, pad, runs)
-    return continuations | {"the truth itself": truth[None]}
+    return continuations | {TRUTH: truth[None]}
 
 
 def chain_bits(dataset: Dataset, truth: Tensor, prefix: int, pad: Tensor | None) -> float:

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from usd3._internal.tables import aligned
-from usd3.kinds.registry import KINDS
-from usd3.metrics.summary import COLUMNS, RATIOS, Summary, format_cell, format_table
+from usd3.metrics.summary import COLUMNS, RATIOS, Metric, Summary, format_cell, format_table
 
 __all__ = ["Evaluation", "Rows"]
 
@@ -36,6 +35,7 @@ class Evaluation:
         parroting: for each distance, the distances to the truth and to the training data, and their ratio.
         ratio_objects: number of further objects that were continued, for the train-to-test ratios.
         free_objects: number of objects that were drawn from nothing.
+        columns: the metrics that only the kind of the data has, by their keys.
     """
 
     settings: dict[str, Any]
@@ -46,6 +46,7 @@ class Evaluation:
     parroting: dict[str, dict[str, float]] = field(default_factory=dict)
     ratio_objects: int = 0
     free_objects: int = 0
+    columns: dict[str, Metric] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """All results as plain data. JSON has finite numbers alone, so None stands for infinity and nan."""
@@ -61,10 +62,9 @@ class Evaluation:
     def as_text(self) -> str:
         """The tables as plain text."""
         lines = [format_table(_with_columns(self.rows, COLUMNS))]
-        for kind in KINDS.values():
-            titles = {key: metric.title for key, metric in kind.columns.items()}
-            if structure := _with_columns(self.rows, titles):
-                lines += ["", format_table(structure, titles)]
+        titles = {key: metric.title for key, metric in self.columns.items()}
+        if structure := _with_columns(self.rows, titles):
+            lines += ["", format_table(structure, titles)]
         if self.bits_per_element:
             lines += ["", "bits per element of the held-out continuations (nats in brackets):"]
             lines += [f"  {name}: {b:.3f} ({b * math.log(2):.3f})" for name, b in self.bits_per_element.items()]

@@ -1,12 +1,12 @@
 """Tables of several methods: their metrics with the best two marked, the reference rows, and what each method cost."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from usd3._internal.tables import RANKS, Cell, Table, exact, short, with_spread
 from usd3._internal.tables import Row as Cells
-from usd3.evaluation.comparison import COSTS, METRICS, Row, digits, marks
-from usd3.metrics.summary import COLUMNS, RATIOS, Summary
+from usd3.evaluation.comparison import COSTS, Row, digits, marks, metrics_of
+from usd3.metrics.summary import COLUMNS, RATIOS, Metric, Summary
 
 __all__ = ["csv_table", "latex_table", "markdown_table", "shown_metrics", "text_table"]
 
@@ -17,7 +17,7 @@ def shown_metrics(rows: Sequence[Row]) -> list[str]:
     """The metrics that at least one row has. If a row has one of the metrics of sequences, all of these are shown."""
     measured = {key for row in rows for key in row.metrics}
     measured |= set(COLUMNS) if measured & set(COLUMNS) else set()
-    return [key for key in METRICS if key in measured]
+    return [key for key in metrics_of(rows) if key in measured]
 
 
 def text_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
@@ -58,17 +58,19 @@ def _metrics_table(rows: Sequence[Row], references: Sequence[Row], between: str 
 
     methods = [cells(row, [column[i] for column in ranked]) for i, row in enumerate(rows)]
     unranked = [cells(row, [0] * len(keys)) for row in references]
-    return Table(["", *(METRICS[key].titled for key in keys)], [methods, unranked], [_notes(keys)] if rows else [])
+    shown = {key: metrics_of([*rows, *references])[key] for key in keys}
+    head = ["", *(metric.titled for metric in shown.values())]
+    return Table(head, [methods, unranked], [_notes(shown)] if rows else [])
 
 
-def _notes(keys: Sequence[str]) -> str:
+def _notes(shown: Mapping[str, Metric]) -> str:
     """What the marks and arrows of a table mean."""
     directions = {"lower": "↓ less is better", "higher": "↑ more is better"}
-    used = {METRICS[key].better for key in keys}
+    used = {metric.better for metric in shown.values()}
     notes = "; ".join([RANKS, *(text for name, text in directions.items() if name in used)])
-    edit = " edit: more is more diverse, which alone is no merit." if "edit_diversity" in keys else ""
+    edit = " edit: more is more diverse, which alone is no merit." if "edit_diversity" in shown else ""
     grows = " ratio: grows where training data are repeated, and also where samples are better."
-    ratio = grows if set(keys) & set(RATIOS) else ""
+    ratio = grows if set(shown) & set(RATIOS) else ""
     return f"{notes}.{edit}{ratio}"
 
 

@@ -67,7 +67,9 @@ class Kind:
     plural: ClassVar[str] = "objects"
     """What its objects are called in messages."""
     sources: ClassVar[tuple[str, ...]] = ()
-    """The values of `data.source` that it reads."""
+    """The values of `data.source` that belong to it."""
+    also_reads: ClassVar[tuple[str, ...]] = ()
+    """Further values of `data.source` that it reads where `data.kind` names it."""
     suffixes: ClassVar[tuple[str, ...]] = (".npz", ".png", ".gif")
     """The endings of single files that samples can be written to."""
     single_object_suffixes: ClassVar[tuple[str, ...]] = ()

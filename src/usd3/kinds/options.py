@@ -61,8 +61,10 @@ class DataConfig:
         as_count(self.length, "data.length", 1)
         as_count(self.transpose, "data.transpose", 0, 24)
         as_number(self.test_fraction, "data.test_fraction", 0, 1)
-        if self.kind is None:
-            self.kind_class  # noqa: B018  # raises an error for an unknown source
+        if "." not in (self.kind or ""):  # a kind of your own has rules of its own
+            from usd3.kinds.registry import require_consistent  # it imports the kinds, which import this module
+
+            require_consistent(self)
 
     @property
     def kind_class(self) -> type[Kind]:

@@ -20,6 +20,7 @@ __all__ = [
     "kind_from",
     "kind_named",
     "kind_of_data",
+    "require_consistent",
     "require_own_options",
     "require_own_settings",
     "upgraded",
@@ -75,6 +76,16 @@ def kind_of_data(data: DataConfig) -> type[Kind]:
         hint = suggestion(data.source, sources)
         raise ValueError(f"data.source = {data.source}: expected one of {', '.join(sources)}{hint}")
     return kind
+
+
+def require_consistent(data: DataConfig) -> None:
+    """Raise an error unless the source of data belongs to their kind, one of ours, which takes no `data.options`."""
+    implied = kind_of_data(data)
+    kind = implied if data.kind is None else kind_named(data.kind, "data.kind")
+    fits = kind is implied or (data.source in kind.also_reads and not data.music)
+    because = "data.music says so" if data.music else f"data.source is {data.source}"
+    require(fits, "data.kind", data.kind, f"{implied.name}, as {because}")
+    require(not data.options, "data.options", data.options, f"{{}}, as the kind {kind.name} takes none")
 
 
 def kind_from(values: Any, num_classes: int, shape: Any) -> Kind:

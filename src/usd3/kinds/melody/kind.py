@@ -33,6 +33,7 @@ class Melody(Kind):
     name: ClassVar[str] = "melody"
     plural: ClassVar[str] = "melodies"
     sources: ClassVar[tuple[str, ...]] = ("bach", "midi", "lakh")
+    also_reads: ClassVar[tuple[str, ...]] = ("array",)
     suffixes: ClassVar[tuple[str, ...]] = (".npz", ".mid", ".png", ".gif")
     single_object_suffixes: ClassVar[tuple[str, ...]] = (".mid",)
     columns: ClassVar[Mapping[str, Metric]] = {key: Metric(title, None) for key, title in STRUCTURE.items()}
