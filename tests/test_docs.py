@@ -305,3 +305,13 @@ def test_a_notebook_runs_and_its_outputs_are_stored(name):
     shown = [cell for cell in code if "print(" in "".join(cell["source"]) or ".show()" in "".join(cell["source"])]
     assert len(shown) > 5
     assert all(cell["outputs"] for cell in shown)
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    """Its quick siblings check the links, the names and the layout of the pages."""
+    pytest.importorskip("mkdocs", reason="make docs installs what builds the site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    silent = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=silent, capture_output=True, text=True)
+    assert (built.returncode, built.stderr) == (0, "")

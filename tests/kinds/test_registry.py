@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -9,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from support.places import ROOT
 from support.runs import tiny_recipe
+from usd3.cli.compare_results import kept_references
 from usd3.cli.main import main
 from usd3.evaluation.comparison import read_references, read_row
+from usd3.evaluation.settings import EvaluationSettings
 from usd3.evaluation.tables import text_table
 from usd3.kinds.array import Array
 from usd3.kinds.image.kind import ImageTokens
@@ -23,6 +27,7 @@ from usd3.kinds.melody.midi import read_midi
 from usd3.kinds.options import DataConfig
 from usd3.kinds.registry import KINDS, kind_from, upgraded
 from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.packaged import find_model
 from usd3.pipeline.pipeline import Pipeline
 from usd3.training.run import fit, pipeline_for
 
@@ -32,6 +37,7 @@ COMMANDS = [
     line.partition("usd3 ")[2].split()
     for line in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[0].strip().splitlines()
 ]
+OLD = ROOT / "tests" / "pipeline" / "old_forms"
 SOURCE = ImageSource("vqgan", "pictures", fingerprint="abc")
 MADE = [Array(5, (3, 4)), Melody(129, (16,)), ImageTokens(8, (2, 2), SOURCE)]
 
@@ -93,6 +99,35 @@ def test_a_model_folder_of_the_old_form_loads_and_draws_the_same(tmp_path):
     loaded = Pipeline.from_pretrained(tmp_path / "old")
     assert loaded.kind == dataset.kind
     assert torch.equal(loaded.sample(3, num_steps=3), drawn)
+
+
+def test_a_folder_of_a_packaged_model_as_it_was_written_then_draws_the_same(tmp_path):
+    """config.json of the packaged model of Bach, from before there were kinds."""
+    packaged = find_model("bach")
+    shutil.copy(OLD / "config.json", tmp_path / "config.json")
+    (tmp_path / "model.safetensors").symlink_to(packaged / "model.safetensors")
+    assert '"music": true' in (tmp_path / "config.json").read_text()
+    old, new = (Pipeline.from_pretrained(folder, device="cpu") for folder in (tmp_path, packaged))
+    assert old.kind == new.kind == Melody(129, (256,))
+    assert torch.equal(old.sample(1, num_steps=2), new.sample(1, num_steps=2))
+
+
+def test_the_data_of_an_old_recipe_are_melodies(tmp_path):
+    """recipe.yaml of a run on POP909, from before there were kinds."""
+    np.savez(tmp_path / "pop909.npz", train=np.full((4, 256), 60), test=np.full((2, 256), 62))
+    data = DataConfig(**yaml.safe_load((OLD / "recipe.yaml").read_text())["data"])
+    dataset = data.at(str(tmp_path / "pop909.npz")).load()
+    assert dataset.kind == Melody(129, (256,))
+    assert set(dataset.decoded(dataset.train.tokens.long()).unique().tolist()) == {60}
+
+
+def test_reference_rows_of_an_old_comparison_are_used_again(tmp_path):
+    """references.json then described the data without a kind."""
+    data, settings = DataConfig("array", "data.npz"), EvaluationSettings(runs=2)
+    described = {key: value for key, value in asdict(data).items() if key not in ("kind", "options")}
+    stored = {"data": described, "settings": asdict(settings), "rows": {}}
+    (tmp_path / "references.json").write_text(json.dumps(stored))
+    assert kept_references(data, settings, tmp_path, lambda: pytest.fail("measured again")) == stored
 
 
 def test_a_run_of_the_old_form_is_resumed(tmp_path):
@@ -209,9 +244,8 @@ def test_the_metrics_of_a_kind_of_ones_own_reach_the_tables(words, capsys):
 """
     code = KIND.replace('    plural = "words"\n', '    plural = "words"\n    columns = {"blanks": Metric("blanks")}\n')
     code = code.replace("    def describe(self):", own.lstrip("\n") + "\n    def describe(self):")
-    Path("words.py").write_text(
-        code.replace("import torch\n", "import torch\n\nfrom usd3.metrics.summary import Metric, Summary\n")
-    )
+    more = "from usd3.metrics.summary import Metric, Summary"
+    Path("words.py").write_text(code.replace("import torch\n", f"import torch\n\n{more}\n"))
     small = ["--model.dim", "16", "--model.depth", "1", "--model.heads", "2", "--training.validate_every", "0"]
     assert main([*COMMANDS[0], *small, "--training.steps", "1"]) == 0
     fast = ["--steps", "2", "--limit", "5", "--runs", "1", "--bound_samples", "0", "--trust_code", "true"]

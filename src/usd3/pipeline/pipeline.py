@@ -28,7 +28,7 @@ from usd3.nets import Hollow, SelfConditioned
 from usd3.nets.options import NETS, is_packaged
 from usd3.pipeline.batches import in_batches
 from usd3.pipeline.config import PipelineConfig
-from usd3.pipeline.denoiser import Denoiser, network_logits
+from usd3.pipeline.inference import InferenceModel, network_logits
 from usd3.pipeline.packaged import find_model, list_models
 from usd3.pipeline.trust import require_trusted
 
@@ -234,7 +234,7 @@ class Pipeline:
         if self.compile and getattr(self._bare, "can_compile", True):
             self.diffusion.noise.probs_on(self.device)  # if a call created them, the next call would compile again
             compiled = self._compiled
-        return Denoiser(self.model, self.device, half, compiled, num)
+        return InferenceModel(self.model, self.device, half, compiled, num)
 
     @property
     def _bare(self) -> Callable[..., Any]:

@@ -1,7 +1,6 @@
 """The logs of a run: the CSV files that Lightning's CSVLogger writes."""
 
 import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from usd3._internal.tables import Table
 
 __all__ = ["Floats", "column", "held_out_curves", "logs_as_csv", "read_log", "run_logs"]
 
@@ -57,14 +58,12 @@ def held_out_curves(runs: Mapping[str, Path]) -> tuple[str, dict[str, Floats]]:
 
 def logs_as_csv(runs: Mapping[str, Path]) -> str:
     """CSV with a line for each logged step: label, step, minutes, and bits per element in training and held-out."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["label", "step", "minutes", "train_bits_per_element", "held_out_bits_per_element"])
+    lines = []
     for label, folder in runs.items():
         for row in read_log(run_logs(folder)):
             minutes, *bits = (
                 f"{float(row[name]):.6g}" if row.get(name) else "" for name in ("minutes", _TRAIN, _HELD_OUT)
             )
             if any(bits):
-                table.writerow([label, row["step"], minutes, *bits])
-    return text.getvalue()
+                lines.append([label, row["step"], minutes, *bits])
+    return Table(["label", "step", "minutes", "train_bits_per_element", "held_out_bits_per_element"], [lines]).csv()

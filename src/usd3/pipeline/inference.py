@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from usd3.core.model import Wrapper, logits_of
 
-__all__ = ["Denoiser", "network_logits"]
+__all__ = ["InferenceModel", "network_logits"]
 
 
-class Denoiser(Wrapper):
+class InferenceModel(Wrapper):
     """A network whose calls return logits (B, ..., K).
 
     Args:
