@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,17 @@ from usd3.core.options import DiffusionConfig
 from usd3.evaluation.comparison import heading, read_references, read_row
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.evaluation.tables import markdown_table
+from usd3.kinds.registry import KindSettings
 from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.trust import foreign_classes
 
 __all__ = ["Card", "measured_table", "needed_options"]
 
-_OMITTED = ("images", "baselines", "batch_size")  # settings that name paths or do not change the numbers of the model
+_OMITTED = (  # settings that name paths or do not change the numbers of the model
+    *(setting.name for setting in fields(KindSettings)),
+    "baselines",
+    "batch_size",
+)
 
 
 @dataclass(frozen=True)

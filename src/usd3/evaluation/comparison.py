@@ -45,7 +45,6 @@ COSTS = {
     "sampling_steps": "sampling steps",
     "seconds_per_object": "sampling s per object",
 }
-_KIND_WITHOUT_TITLE = "image_tokens"  # results of older versions that compare sets, all of images, have no title
 _AUGMENTATION = ("transpose", "scramble")  # they do not change which objects are held out
 
 
@@ -125,7 +124,9 @@ def heading(results: Mapping[str, Any]) -> str:
     """The line above a table, from the results of `usd3 evaluate`: what was drawn, and what it is compared with."""
     settings, compared_with = results["settings"], results.get("compared_with")
     if compared_with is not None:
-        title = results.get("title") or KINDS[_KIND_WITHOUT_TITLE].describe_sets(settings, compared_with)
+        title = results.get("title")
+        if title is None:  # results of an older version, when one kind was judged
+            title = next(kind for kind in KINDS.values() if kind.is_judged).describe_sets(settings, compared_with)
         return f"{results['data']}: {title}"
     line = f"{results['data']}: {results['objects']} held-out objects, first {settings['prefix']} elements given, "
     line += f"{settings['runs']} continuations of each in {settings['steps']} steps, seed {settings['seed']}"
