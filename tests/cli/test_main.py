@@ -430,7 +430,7 @@ def test_samples_can_be_kept_and_measured_again(run, tmp_path, capsys):
         (["evaluate", "a", "--limit", "eight"], "error: limit = eight: expected a whole number or null"),
         (["sample", "a", "--corrector.step_size", "big"], "corrector.step_size = big: expected a number or auto"),
         (["sample"], "model"),
-        (["sample", "nothing"], "nothing/config.json: expected"),
+        (["sample", "nothing"], "nothing has no config.json: expected a folder"),
         (["sample", "a", "b"], "one word too many"),
         (["evaluate"], "model"),
         (["info", "nothing"], "recipe = nothing: expected"),

@@ -111,7 +111,7 @@ class Pipeline:
                 expected, packaged = "a folder with config.json and model.safetensors", list_models()
                 if packaged:
                     expected += f", or a packaged model: {', '.join(packaged)}{suggestion(folder.name, packaged)}"
-                raise FileNotFoundError(f"{folder / name}: expected {expected}")
+                raise FileNotFoundError(f"{folder} has no {name}: expected {expected}")
         config = PipelineConfig.read(folder)
         if not trust_code:
             require_trusted(config, () if model is None else (config.model.net,))
