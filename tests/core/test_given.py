@@ -83,3 +83,32 @@ def test_masks_of_generation():
             call()
     with pytest.raises(ValueError, match="prefix = 8"):
         draw_given("prefix", torch.zeros(2, 8, dtype=torch.long), 8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "form"),
+    [
+        ((8,), "START:STOP, as in 64:128; between"),
+        ((3, 4), "START:STOP, as in 64:128, or 2 of them with commas between, one a dimension; between"),
+        ((2, 3, 4), "START:STOP, as in 64:128, or 3 of them with commas between, one a dimension; between"),
+    ],
+)
+@pytest.mark.parametrize("text", ["", "3", "1:x", "0:1,0:1,0:1,0:1", "0:1;", "0:1,"])
+def test_a_text_of_another_form_is_refused_with_the_forms_of_this_shape(shape, form, text):
+    with pytest.raises(ValueError, match=f"region = .*expected {form}"):
+        named_elements(shape, text, "region")
+
+
+@pytest.mark.parametrize(
+    ("shape", "text", "expected"),
+    [
+        ((8,), "4:9", "<= 8, not 4:9"),
+        ((8,), "4:4", "<= 8, not 4:4"),
+        ((3, 4), "0:13", "<= 12, not 0:13"),
+        ((3, 4), "0:3,1:5", "<= 4, not 1:5"),
+        ((3, 4), "0:4,0:4", "<= 3, not 0:4"),
+    ],
+)
+def test_a_range_beyond_the_object_is_refused_with_its_size(shape, text, expected):
+    with pytest.raises(ValueError, match=f"0 <= START < STOP {expected}"):
+        named_elements(shape, text)

@@ -157,6 +157,27 @@ def test_signal_left_at_the_end_warns_once_with_the_value():
         usd3.Constant.from_rate(0.03, 129)
 
 
+def test_a_schedule_may_leave_one_twentieth_at_the_end():
+    class Power(usd3.Schedule):
+        """alpha_bar = 0.05^t, which is 0.05 at t = 1 without rounding."""
+
+        def kept(self, t, s=None):
+            return 0.05 ** (t if s is None else t - s)
+
+        def lost(self, t, s=None):
+            return 1 - self.kept(t, s)
+
+        def decay(self, t):
+            return -math.log(0.05) * self.kept(t)
+
+        def time(self, alpha_bar):
+            return alpha_bar.log() / math.log(0.05)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert float(Power().alpha_bar(1.0)) == 0.05
+
+
 def test_repr_shows_how_to_build_it():
     assert repr(usd3.Cosine()) == "Cosine(a=0.008)"
     assert repr(usd3.Linear()) == "Linear()"

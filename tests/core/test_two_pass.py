@@ -248,3 +248,12 @@ def test_an_object_that_jumps_has_a_second_pass():
         for jumps in (torch.full((K, K), 1 / K), None)  # the same S
     )
     torch.testing.assert_close(given_jumps, default, rtol=1e-6, atol=0)
+
+
+def test_jumps_may_differ_between_objects_and_elements():
+    """S of (B, D, K, K): each object jumps by the rates of its own element, here to one category alone."""
+    x = torch.tensor([[0, 1], [2, 2], [1, 0]])
+    jumps = torch.zeros(3, D, K, K, dtype=torch.float64)
+    jumps[0, 0, 0, 2] = jumps[1, 1, 2, 0] = jumps[2, 0, 1, 2] = 1
+    z = auxiliary(x, jumps, torch.ones(3, D, dtype=torch.bool), torch.Generator().manual_seed(0))
+    assert z.tolist() == [[2, 1], [2, 0], [2, 0]]

@@ -10,6 +10,8 @@ PACKAGES = ("core", "kernels")
 
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     # module, below src/usd3: where its tests are, below tests
+    # the base class of Diffusion: what a user passes reaches its checks, times and grids by the methods of Diffusion
+    "core/coefficients.py": ("core/test_diffusion.py", "core/test_bad_input.py"),
     "core/fused.py": ("kernels/test_loss.py", "kernels/test_draw.py", "kernels/test_projection.py"),
     "core/given.py": ("core/samplers/test_samplers.py", "core/samplers/test_loop.py", "core/test_bad_input.py"),
     "core/noisy_batch.py": ("core/test_objectives.py", "core/test_diffusion.py"),
