@@ -108,7 +108,7 @@ def draw(package: Path, out: Path) -> None:
     units = sorted({unit for pair in edges for unit in pair})
     layered = {name for layer in LAYERS for name in layer} >= set(units)
     place = _in_layers(units) if layered else _on_a_circle(units)
-    figure, axes = plt.subplots(figsize=(9, 7) if layered else (10, 10))
+    figure, axes = plt.subplots(figsize=(9, 7) if layered else (12, 12))
     for (importer, imported), count in edges.items():
         upward = layered and place[importer][1] <= place[imported][1]
         style = {"color": "#c2410c" if upward else "#64748b", "lw": 0.4 + 0.25 * min(count, 8), "alpha": 0.55}
@@ -119,7 +119,8 @@ def draw(package: Path, out: Path) -> None:
         box = {"boxstyle": "round,pad=0.35", "fc": "#e0f2fe", "ec": "#0369a1", "lw": 0.8}
         axes.text(x, y, unit, ha="center", va="center", fontsize=11 if layered else 7, bbox=box)
     cyclic = cycles_of(edges)
-    line = f"{len(units)} units at the top, {len(edges)} imports between them, {len(cyclic)} pairs in a cycle"
+    what = "packages" if layered else "modules and packages"
+    line = f"{len(units)} {what} at the top, {len(edges)} imports between them, {len(cyclic)} pairs in a cycle"
     axes.set_title(line, fontsize=11)
     xs, ys = zip(*place.values())
     axes.set_xlim(min(xs) - 0.6, max(xs) + 0.6) if layered else axes.set_xlim(-1.15, 1.15)
