@@ -195,3 +195,19 @@ def test_a_draw_is_that_of_the_backward_mixture(impl, noise):
     drawn = d.draw(logits, x_t, 0.9, 0.3, torch.Generator().manual_seed(2))
     assert torch.equal(drawn, d.backward(logits, x_t, 0.9, 0.3).sample(torch.Generator().manual_seed(2)))
     assert not torch.equal(drawn, x_t)
+
+
+@pytest.mark.parametrize(("num_steps", "t"), [(None, 0.6), (10, 6)])
+def test_a_loss_from_logits_is_the_weighted_sum_of_the_terms_of_free_elements(num_steps, t):
+    d, random = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), num_steps), torch.Generator().manual_seed(0)
+    x_0, x_t = torch.randint(K, (2, 4, D), generator=random)
+    logits = torch.randn(4, D, K, generator=random, dtype=torch.float64)
+    given = torch.arange(D) == 0
+    terms = d.loss_terms(logits, x_t, x_0, t)
+    vlb, ce = (term[:, 1:].sum(1).mean() for term in (terms.vlb, terms.ce))
+    out = d.loss_from_logits(logits, x_t, x_0, t, usd3.Objective(vlb=2, ce=0.5), given)
+    torch.testing.assert_close(out.loss, 2 * vlb + 0.5 * ce)
+    torch.testing.assert_close(out.vlb, d.vlb_scale * vlb)
+    torch.testing.assert_close(out.ce, ce)
+    with pytest.raises(ValueError, match="expected at least one object"):
+        d.loss_from_logits(logits[:0], x_t[:0], x_0[:0], t)

@@ -50,6 +50,27 @@ def test_elements_of_any_shape_and_inner_broadcast(generator):
         noise.require_fits(torch.Size([1000, 3, 5]))
 
 
+@pytest.mark.parametrize(
+    ("own", "shape", "fits"),
+    [
+        ((2, 3), (7, 2, 3), True),  # one m for each element of a 2 x 3 object
+        ((2, 1), (7, 2, 3), True),
+        ((3,), (7, 2, 3), True),
+        ((7, 2, 3), (7, 2, 3), True),
+        ((2, 3), (7, 3, 2), False),
+        ((2, 3), (7, 2, 1), False),  # the objects would grow
+        ((2, 3), (3,), False),
+    ],
+)
+def test_noise_fits_the_shapes_that_it_broadcasts_to(own, shape, fits):
+    noise = usd3.Marginal(torch.full((*own, 4), 0.25))
+    if fits:
+        noise.require_fits(torch.Size(shape))
+    else:
+        with pytest.raises(ValueError, match=r"noise\.probs\.shape = .*: expected \(\.\.\., K\) that broadcasts to"):
+            noise.require_fits(torch.Size(shape))
+
+
 @pytest.mark.parametrize("rare", [1e-6, 1e-9])
 def test_rare_categories_come_as_often_as_they_should(rare):
     """The interval of a rare category in the CDF has its width, so no uniform of 53 bits misses or doubles it."""

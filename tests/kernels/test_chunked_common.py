@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from usd3.kernels.chunked_common import numbers_of_rows
+from usd3.kernels.chunked_common import fill_softmax, numbers_of_rows
 
 NUMBERS = torch.arange(10.0).reshape(2, 5)  # of 5 objects, with 3 rows each
 
@@ -20,3 +20,17 @@ def test_rows_of_any_chunk_have_the_numbers_of_their_objects(first, start, stop)
 def test_rows_out_of_order_have_the_numbers_of_their_objects():
     rows = torch.tensor([9, 0, 4])
     assert numbers_of_rows(NUMBERS, 3, rows, 4)[0].tolist() == [4, 1, 2]
+
+
+@pytest.mark.parametrize("mask", [-1, 0, 3])
+def test_the_softmax_is_relative_to_the_largest_logit_of_data(mask):
+    """The logit of the mask, however large, counts neither for the maximum nor for the sum."""
+    logits = torch.tensor([[9.0, 1.0, 2.0, 8.0], [5.0, 7.0, -1.0, 4.0]])
+    e, at = torch.empty(2, 4), torch.tensor([[2], [1]])
+    total, below_top = fill_softmax(logits, e, at, mask)
+    data = [z for z in range(4) if z != mask]
+    top = logits[:, data].amax(1, keepdim=True)
+    expected = torch.where(torch.arange(4) == mask, 0.0, (logits - top).exp()).scatter(1, at, 0.0)
+    torch.testing.assert_close(e, expected)
+    torch.testing.assert_close(total, expected.sum(1).double())
+    torch.testing.assert_close(below_top, (logits.gather(1, at) - top).double())
