@@ -71,6 +71,14 @@ def test_noise_fits_the_shapes_that_it_broadcasts_to(own, shape, fits):
             noise.require_fits(torch.Size(shape))
 
 
+@pytest.mark.parametrize(("own", "rows"), [((), 1), ((1,), 1), ((3,), 3), ((2, 1), 6), ((2, 3), 6)])
+def test_the_table_of_kernels_has_no_more_rows_than_needed(own, rows):
+    """One row where all elements of an object have the same m, else one for each of its 2 x 3 elements."""
+    table = usd3.Marginal(torch.full((*own, 4), 0.25)).table(torch.zeros(5, 2, 3, dtype=torch.long))
+    assert table is not None
+    assert table.shape == (rows, 4)
+
+
 @pytest.mark.parametrize("rare", [1e-6, 1e-9])
 def test_rare_categories_come_as_often_as_they_should(rare):
     """The interval of a rare category in the CDF has its width, so no uniform of 53 bits misses or doubles it."""

@@ -58,3 +58,11 @@ def test_every_number_of_a_long_gradient_is_scaled_once():
     gradient, factor = torch.ones(2 * 32768 + 5, device=DEVICE), torch.tensor(3.0, device=DEVICE)
     assert (triton_loss.scale_(gradient, factor) == 3).all()
     assert (triton_loss.scale_(gradient, torch.ones_like(factor)) == 3).all()
+
+
+@pytest.mark.parametrize("K", [2, 129, 4096, 4097, 16384, 50257])
+def test_blocks_hold_a_row_or_are_looped_over_with_as_many_warps_as_a_gpu_has(K):
+    tile = triton_loss.tile(K)
+    assert tile["LOOP"] or tile["BLOCK"] >= K
+    for number, most in ((tile["BLOCK"], 8192), (tile["num_warps"], 32)):
+        assert number in [2**power for power in range(most.bit_length())]
