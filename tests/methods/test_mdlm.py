@@ -208,9 +208,9 @@ def test_the_commands_of_the_page_work_for_a_method_of_ones_own(package, capsys)
     assert [words[:2] for words in commands] == [["PYTHONPATH=.", "usd3"]] * 3
     for words in commands:
         assert cli.main([*words[2:], *extra[words[2]].split()]) == 0, capsys.readouterr().err
-    assert "usd3 sample runs/array-mine --trust_code true" in capsys.readouterr().out  # what to do after training
-    assert yaml.safe_load(Path("runs/array-mine/recipe.yaml").read_text())["method"]["options"] == {"power": 1.0}
-    assert cli.main(["sample", "runs/array-mine", "--num", "1"]) != 0
+    assert "usd3 sample runs/array-small-mine --trust_code true" in capsys.readouterr().out  # what to do after training
+    assert yaml.safe_load(Path("runs/array-small-mine/recipe.yaml").read_text())["method"]["options"] == {"power": 1.0}
+    assert cli.main(["sample", "runs/array-small-mine", "--num", "1"]) != 0
     assert "method.name = mypackage.Even" in capsys.readouterr().err
 
 

@@ -179,7 +179,7 @@ def test_fingerprints_see_content_order_padding_and_shape():
 
 
 def test_the_fingerprint_of_a_large_array_reads_a_part_of_it(monkeypatch):
-    monkeypatch.setattr("usd3.kinds.fingerprints._MOST", 40)
+    monkeypatch.setattr("usd3.kinds.fingerprints._MOST_BYTES", 40)
     rows = torch.arange(400, dtype=torch.uint8).reshape(100, 4)
     other = rows.clone()
     other[1] = 0

@@ -243,7 +243,7 @@ def test_the_discriminator_learns_nothing_from_the_step_of_the_vqgan(images):
 
 
 def test_a_report_looks_at_images_from_everywhere(images, monkeypatch):
-    monkeypatch.setattr(reports, "_MOST", 6)
+    monkeypatch.setattr(reports, "_MOST_IMAGES", 6)
     some = Images("some", images.train[::10], spread(images.test, 6))
     net = VQGAN(8, 4, (4, 4), 1)
     assert reconstruction_report(net, images) == reconstruction_report(net, some)
