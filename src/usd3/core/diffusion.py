@@ -268,15 +268,16 @@ class Diffusion(Process):
         `before` is the time s of a step t -> s; None takes the default of `transition`.
         """
         require_logits(logits, x_t, self.noise.num_classes, "logits")
-        level, to = self.transition(time, before, x_t)
 
         def eager() -> LossTerms:
+            level, to = self.transition(time, before, x_t)
             model = model_belief(logits, x_t, self.noise, level, checks, free)
             return LossTerms(true_belief(x_0, x_t, self.noise, level), model, x_0, to)
 
         if self.is_eager(x_t.device) or torch.compiler.is_compiling():
             return eager()
-        problem = self.problem(x_t, x_0, self.coefficients(time, before), to.stay is not None, free)
+        is_step = before is not None or self.num_steps is not None  # else a rate
+        problem = self.problem(x_t, x_0, self.coefficients(time, before), is_step, free)
         terms = FusedTerms(logits, problem, self.impl, eager)
         if checks.enabled:
             checks.refuse("logits", terms.ce.detach().sum(), torch.isnan, FINITE)

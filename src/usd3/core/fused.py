@@ -17,7 +17,7 @@ from usd3.core.belief import FINITE, Level, model_belief
 from usd3.core.mixture import Jumps, jump_mixture
 from usd3.core.noise import Noise
 from usd3.core.terms import LossTerms
-from usd3.kernels import IMPLEMENTATIONS, Leap, Problem, Projection, chosen, weighted_loss
+from usd3.kernels import IMPLEMENTATIONS, Leap, Problem, Projection, chosen, flattened, weighted_loss
 
 __all__ = [
     "IMPLEMENTATIONS",
@@ -130,17 +130,12 @@ def leap_of(noise: Noise, level: Level, jumps: Jumps, x: Tensor, v: Tensor | Non
     numbers = (jumps.to_data, jumps.to_noise, forward, level.alpha_bar, level.lost)
     closed_form = noise.has_closed_form
     return Leap(
-        x=_dense(x),
+        x=flattened(x),
         coefficients=torch.stack([number.reshape(-1) for number in torch.broadcast_tensors(*numbers)]),
         num_classes=noise.num_classes,
         mask=-1 if noise.mask is None else noise.mask,
-        m_x=None if closed_form else _dense(noise.at(x)),
-        noisy=None if closed_form or v is None else _dense(noise.other(x, v)),
-        free=None if free is None else _dense(free),
+        m_x=None if closed_form else flattened(noise.at(x)),
+        noisy=None if closed_form or v is None else flattened(noise.other(x, v)),
+        free=None if free is None else flattened(free),
         damped=jumps.damped,
     )
-
-
-def _dense(x: Tensor) -> Tensor:
-    """(R,), contiguous."""
-    return x.reshape(-1).contiguous()

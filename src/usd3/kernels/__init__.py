@@ -28,7 +28,7 @@ Tests and benchmarks have the same names: tests/kernels/test_loss.py and benchma
 
 from usd3.kernels.choice import IMPLEMENTATIONS, chosen
 from usd3.kernels.draw import Leap, draw
-from usd3.kernels.loss import Problem, terms, weighted_loss
+from usd3.kernels.loss import Problem, flattened, terms, weighted_loss
 from usd3.kernels.projection import Projection, projected_loss
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Projection",
     "chosen",
     "draw",
+    "flattened",
     "projected_loss",
     "terms",
     "weighted_loss",

@@ -38,6 +38,7 @@ __all__ = [
     "WEIGHTED",
     "Problem",
     "as_rows",
+    "flattened",
     "loss_rows",
     "terms",
     "weighted_loss",
@@ -93,17 +94,27 @@ class Problem:
         free: Tensor | None = None,
     ) -> "Problem":
         """The problem of x, x_0 and `free`, each (B, N1, ..., Nk), as rows. The other arguments are the fields."""
-        rows, truth, counted = (None if part is None else part.reshape(-1).contiguous() for part in (x, x_0, free))
-        assert rows is not None
-        assert truth is not None
-        elements = math.prod(x.shape[1:])
-        mask = -1 if mask is None else mask
-        return cls(rows, truth, coefficients, is_step, num_classes, mask, m, counted, elements)
+        return cls(
+            x=flattened(x),
+            x_0=flattened(x_0),
+            coefficients=coefficients,
+            is_step=is_step,
+            num_classes=num_classes,
+            mask=-1 if mask is None else mask,
+            m=m,
+            free=None if free is None else flattened(free),
+            elements=math.prod(x.shape[1:]),
+        )
 
     def part(self, rows: slice) -> "Problem":
         """The problem of these rows alone, `rows` being slice(start, stop)."""
         free = None if self.free is None else self.free[rows]
         return replace(self, x=self.x[rows], x_0=self.x_0[rows], free=free, first=self.first + rows.start)
+
+
+def flattened(x: Tensor) -> Tensor:
+    """(B, N1, ..., Nk) as rows (R,) without gaps."""
+    return x.reshape(-1).contiguous()
 
 
 def as_rows(logits: Tensor) -> Tensor:
