@@ -7,7 +7,7 @@ DOCS_READY := $(VENV)/.docs
 .PHONY: help install test test-all lint docs demo toy resolve clean
 
 help:
-	@echo "make install   create $(VENV) and install the package with its music and test extras"
+	@echo "make install   create $(VENV) and install the package with all extras but those of the documentation"
 	@echo "make test      lint, type-check and test; all that CI runs"
 	@echo "make test-all  the same with the slow tests"
 	@echo "make docs      build the documentation into site/, offline once its tools are installed"
@@ -19,7 +19,7 @@ help:
 # Rebuilt only when the dependencies change: the package itself is installed in place.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[music,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,test]'
 	touch $@
 
 install: $(READY)
@@ -54,7 +54,7 @@ toy: $(READY)
 	$(BIN)/python examples/toy.py
 
 resolve:
-	$(PYTHON) -m pip --isolated install --quiet --dry-run --ignore-installed --constraint constraints.txt '.[music,test,docs]'
+	$(PYTHON) -m pip --isolated install --quiet --dry-run --ignore-installed --constraint constraints.txt '.[all,test,docs]'
 
 clean:
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis build site src/*.egg-info

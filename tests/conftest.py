@@ -8,7 +8,7 @@ if not torch.cuda.is_available():  # Triton's kernels run in its interpreter; it
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from support.interpreter import quicken
-from support.problems import FUSED, IMPLEMENTATIONS, NOISES
+from support.problems import FUSED, IMPLEMENTATIONS, NOISES, WITH_SUPPORT
 from support.tracing import spare_libraries
 
 if sys.gettrace():
@@ -35,10 +35,10 @@ def bach_cache(tmp_path_factory):
         yield folder
 
 
-@pytest.fixture(params=NOISES)
+@pytest.fixture(params=[*NOISES, *WITH_SUPPORT])
 def noise(request):
     """(noise, m of each element as NumPy rows)."""
-    make, rows = NOISES[request.param]
+    make, rows = (NOISES | WITH_SUPPORT)[request.param]
     return make(), rows
 
 

@@ -26,6 +26,7 @@ from usd3.kinds.image.classifier import Classifier
 from usd3.kinds.image.folders import save_network
 from usd3.kinds.image.vqgan import VQGAN
 from usd3.kinds.options import DataConfig
+from usd3.kinds.registry import kind_of_file
 from usd3.methods import METHODS
 from usd3.training.images import write_results
 from usd3.training.run import pipeline_for
@@ -150,6 +151,10 @@ def test_the_commands_of_the_documentation_are_understood(command, tmp_path, mon
     (tmp_path / "mine.yaml").write_text("seed: 1\n")
     (tmp_path / "runs" / "bach").mkdir(parents=True)
     (tmp_path / "runs" / "bach" / "recipe.yaml").write_text("seed: 1\n")
+    name, *words = shlex.split(command)
+    for word in words if name in ("train", "compare") else ():
+        if not word.startswith("--") and kind_of_file(Path(word)) is not None:
+            Path(word).touch()  # the data; the kind is told from the name
     done = []
     monkeypatch.setattr(Command, "run", lambda command, *arguments: done.append(arguments))
     assert cli.main(shlex.split(command)) == 0

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from usd3.kernels import Projection
     from usd3.pipeline.packaged import list_models
     from usd3.pipeline.pipeline import Pipeline
+    from usd3.training.any_data import fit
+    from usd3.training.table_model import TableModel
 
 _MODULES = {  # imported when first asked for: the command line chooses how threads wait before torch is there
     "usd3.core.diffusion": ("Diffusion",),
@@ -30,6 +32,8 @@ _MODULES = {  # imported when first asked for: the command line chooses how thre
     "usd3.core.schedules": ("Constant", "Cosine", "Exponential", "Geometric", "Linear", "LogLinear", "Schedule"),
     "usd3.core.terms": ("LossTerms",),
     "usd3.core.two_pass": ("partial_time_loss", "two_pass_loss"),
+    "usd3.training.any_data": ("fit",),
+    "usd3.training.table_model": ("TableModel",),
 }
 __getattr__ = lazily(__name__, {name: module for module, names in _MODULES.items() for name in names})
 
@@ -58,8 +62,10 @@ __all__ = [
     "Projection",
     "Schedule",
     "Step",
+    "TableModel",
     "Uniform",
     "__version__",
+    "fit",
     "list_models",
     "partial_time_loss",
     "two_pass_loss",

@@ -221,3 +221,51 @@ def test_one_synchronisation_per_call(monkeypatch):
     assert len([n for n in asked if n]) == 1
     with pytest.raises(ValueError, match="x_0 contains 6"):
         C.loss(MODEL, X + 6)
+
+
+# ---- a support ------------------------------------------------------------------------------------------------------
+
+SUPPORT = torch.tensor([[True, True, False, True], [False, True, False, False]])
+OUTSIDE = r"x_0 contains 2: expected data categories \(those of the support of their elements\)"
+
+
+@pytest.mark.parametrize("noise", [usd3.Uniform(4), usd3.Absorbing(4)])
+def test_data_outside_the_support_are_refused(noise):
+    d, model = usd3.Diffusion(noise, usd3.Cosine(), support=SUPPORT), lambda x, t, **_: torch.zeros(*x.shape, 4)
+    bad, pad = torch.tensor([[0, 2]]), torch.tensor([False, True])
+    for call in (
+        lambda: d.loss(model, bad),
+        lambda: d.bound(model, bad, 2),
+        lambda: d.q_sample(bad, 0.5),
+        lambda: d.q_probs(bad, 0.5),
+        lambda: d.prior(bad),
+        lambda: d.posterior(bad, torch.tensor([[0, 1]]), 0.5, 0.2),
+        lambda: d.loss_terms(torch.zeros(1, 2, 4), torch.tensor([[0, 1]]), bad, 0.5),
+    ):
+        with pytest.raises(ValueError, match=OUTSIDE):
+            call()
+    with pytest.raises(ValueError, match="given_tokens contains 2: expected data categories"):
+        d.sample(model, (1, 2), 2, given=pad, given_tokens=bad)
+    assert d.loss(model, bad, pad=pad).loss.isfinite()  # padding may be anything
+    assert d.sample(model, (1, 2), 2, pad=pad, given_tokens=bad)[0, 1] == 2
+
+
+def test_what_is_neither_data_nor_noise_is_refused_as_noisy():
+    logits, x_t = torch.zeros(1, 2, 4), torch.tensor([[2, 1]])
+    d = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine(), support=SUPPORT)
+    for call in (
+        lambda: d.backward(logits, x_t, 0.5, 0.2),
+        lambda: d.draw(logits, x_t, 0.5, 0.2),
+        lambda: d.rate(logits, x_t, 0.5),
+        lambda: d.loss_from_logits(logits, x_t, torch.tensor([[0, 1]]), 0.5),
+    ):
+        with pytest.raises(ValueError, match="x_t contains 2: expected categories of the support, or of the noise"):
+            call()
+    masked = usd3.Diffusion(usd3.Absorbing(4), usd3.Cosine(), support=SUPPORT)
+    assert masked.draw(logits, torch.tensor([[3, 3]]), 1.0, 0.0)[0, 1] == 1  # the only category of the second element
+
+
+def test_a_support_that_does_not_fit_the_objects_is_refused():
+    d = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine(), support=SUPPORT)
+    with pytest.raises(ValueError, match=r"support\.shape = \(2, 4\): expected \(\.\.\., K\) that broadcasts to"):
+        d.q_sample(torch.zeros(5, 3, dtype=torch.long), 0.5)

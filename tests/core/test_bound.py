@@ -8,7 +8,7 @@ import torch
 
 import usd3
 from support import oracle
-from support.problems import all_pairs, data_categories
+from support.problems import all_pairs, data_categories, of_first_element
 from support.toys import ALPHA, exact_model, known_joint, rows_of
 
 
@@ -37,7 +37,7 @@ def test_prior_is_the_kl_of_the_last_forward_marginal(noise):
 def test_discrete_bound_with_the_exact_denoiser_is_the_log_likelihood_of_one_element(noise, steps):
     """For one element the sum of all L_t equals -log w(x_0), for any number of steps."""
     noise, ms = noise
-    noise, ms = usd3.Marginal(noise.probs[:1]) if noise.probs.dim() == 2 else noise, ms[:1]
+    noise, ms = of_first_element(noise), ms[:1]
     d = usd3.Diffusion(noise, usd3.Cosine(), steps)
     joint = known_joint(noise, ms, D=1)
     for x in data_categories(noise):
@@ -54,7 +54,7 @@ def test_discrete_bound_with_the_exact_denoiser_is_the_log_likelihood_of_one_ele
 def test_continuous_bound_with_the_exact_denoiser_is_the_log_likelihood_of_one_element(noise):
     """The same for the integral over [t_min, 1] plus the decoder term at t_min, by Gauss-Legendre in log t."""
     noise, ms = noise
-    noise, ms = usd3.Marginal(noise.probs[:1]) if noise.probs.dim() == 2 else noise, ms[:1]
+    noise, ms = of_first_element(noise), ms[:1]
     d = usd3.Diffusion(noise, usd3.Cosine(), t_min=1e-3)
     joint = known_joint(noise, ms, D=1)
     nodes, weights = np.polynomial.legendre.leggauss(200)

@@ -8,24 +8,25 @@ import torch
 
 import usd3
 from support import oracle
-from support.problems import NOISES, D
+from support.problems import NOISES, WITH_SUPPORT, D, K, data_categories, data_like
 from usd3.core import converters
 
 T = torch.tensor([0.01, 0.2, 0.5, 0.7, 0.9, 0.999], dtype=torch.float64)
 S = torch.tensor([0.0, 0.1, 0.45, 0.05, 0.89, 0.4], dtype=torch.float64)
 
 
-@pytest.fixture(params=NOISES)
+@pytest.fixture(params=[*NOISES, *WITH_SUPPORT])
 def case(request):
     """A diffusion, hollow logits and x_t, for six times; and m, one row per element."""
-    make, rows = NOISES[request.param]
+    make, rows = (NOISES | WITH_SUPPORT)[request.param]
     d = usd3.Diffusion(make(), usd3.Cosine())
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(len(T), D, d.noise.num_classes, generator=generator, dtype=torch.float64)
-    if d.noise.mask is not None:
-        logits[..., d.noise.mask] = -torch.inf
+    for j in range(D):
+        logits[:, j, [k for k in range(K) if k not in data_categories(d.noise, j)]] = -torch.inf
     x = torch.randint(d.noise.num_classes, (len(T), D), generator=generator)
-    return d, logits, x, np.broadcast_to(np.asarray(rows() if callable(rows) else rows), (D, d.noise.num_classes))
+    x = torch.where(d.noise.at(x) > 0, x, data_like(d.noise, x))
+    return d, logits, x, np.broadcast_to(rows, (D, K))
 
 
 def alphas(d, i):

@@ -74,7 +74,7 @@ def test_noise_fits_the_shapes_that_it_broadcasts_to(own, shape, fits):
 @pytest.mark.parametrize(("own", "rows"), [((), 1), ((1,), 1), ((3,), 3), ((2, 1), 6), ((2, 3), 6)])
 def test_the_table_of_kernels_has_no_more_rows_than_needed(own, rows):
     """One row where all elements of an object have the same m, else one for each of its 2 x 3 elements."""
-    table = usd3.Marginal(torch.full((*own, 4), 0.25)).table(torch.zeros(5, 2, 3, dtype=torch.long))
+    table = usd3.Marginal(torch.full((*own, 4), 0.25)).tables(torch.zeros(5, 2, 3, dtype=torch.long))[3]
     assert table is not None
     assert table.shape == (rows, 4)
 
@@ -183,16 +183,75 @@ def test_repr():
 def test_a_table_has_the_m_of_every_element_in_row_major_order(shape):
     m = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).softmax(-1)
     x = torch.randint(K, (5, 2, D), generator=torch.Generator().manual_seed(1))
-    table = usd3.Marginal(m).table(x)
-    assert table.is_contiguous()
-    rows = table[torch.arange(x.numel()) % len(table)].reshape(*x.shape, K)
-    torch.testing.assert_close(rows, m.expand(*x.shape, K), rtol=1e-15, atol=0)
+    support = m > m.min()
+    for noise, expected in ((usd3.Marginal(m), (m, None)), (usd3.Absorbing(K, 0).within(support), (None, support))):
+        for table, whole in zip(noise.tables(x)[3:], expected):
+            if whole is None:
+                assert table is None
+                continue
+            whole = whole & (torch.arange(K) != 0) if whole.dtype == torch.bool else whole
+            assert table.is_contiguous()
+            rows = table[torch.arange(x.numel()) % len(table)].reshape(*x.shape, K)
+            torch.testing.assert_close(rows, whole.expand(*x.shape, K), rtol=1e-15, atol=0)
 
 
 def test_noise_with_a_closed_form_has_no_table():
-    assert usd3.Uniform(K).table(torch.zeros(1, 2, dtype=torch.long)) is None
-    assert usd3.Absorbing(K).table(torch.zeros(1, 2, dtype=torch.long)) is None
+    assert usd3.Uniform(K).tables(torch.zeros(1, 2, dtype=torch.long)) == (K, -1, False, None, None)
+    assert usd3.Absorbing(K, 0).tables(torch.zeros(1, 2, dtype=torch.long)) == (K, 0, True, None, None)
 
 
 def test_the_smallest_probability_is_that_of_a_category_that_can_be_noise():
     assert usd3.Marginal([0.5, 0.0, 0.3, 0.2]).smallest == 0.2
+
+
+# ---- a support ------------------------------------------------------------------------------------------------------
+
+
+def test_noise_lives_within_the_support():
+    """Uniform noise is uniform there; other noise keeps its ratios; the mask takes all of absorbing noise."""
+    support = torch.tensor([[True, False, True, True], [False, True, False, False]])
+    uniform = usd3.Uniform(4).within(support)
+    torch.testing.assert_close(uniform.probs, support / support.sum(-1, keepdim=True).double())
+    marginal = usd3.Marginal([0.1, 0.2, 0.3, 0.4]).within(support)
+    torch.testing.assert_close(marginal.probs[0], torch.tensor([0.125, 0, 0.375, 0.5], dtype=torch.float64))
+    absorbing = usd3.Absorbing(4, mask=2).within(support)
+    assert absorbing.probs.tolist() == [0, 0, 1, 0]
+    assert absorbing.support.tolist() == [[True, False, False, True], [False, True, False, False]]
+    x = torch.zeros(20_000, 2, dtype=torch.long)
+    for noise in (uniform, marginal):
+        drawn = noise.sample(x, torch.Generator().manual_seed(0))
+        assert (drawn[:, 1] == 1).all()
+        counts = torch.bincount(drawn[:, 0], minlength=4)
+        assert counts[1] == 0
+        assert chi_square_p_value(counts[[0, 2, 3]], len(x) * noise.probs[0, [0, 2, 3]].numpy()) > 1e-6
+    assert repr(uniform) == "Uniform(4) within a support"
+
+
+def test_zeros_outside_the_support_are_no_zeros_of_the_noise():
+    """So a schedule need not end at 0 for the prior to be finite."""
+    support = torch.tensor([True, True, False])
+    assert not usd3.Uniform(3).within(support).has_zeros
+    assert usd3.Marginal([0.5, 0.0, 0.5]).within(support).has_zeros
+    assert usd3.Absorbing(3).within(support).has_zeros
+    d = usd3.Diffusion(usd3.Uniform(3), usd3.Constant(1.0), support=support)
+    assert d.prior(torch.tensor([[0, 1]])).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("support", "message"),
+    [
+        ([[1, 0, 1]], r"support is a torch\.int64 tensor: expected booleans, \(\.\.\., K\)"),
+        ([[True, False]], r"support\.shape = \(1, 2\): expected \(\.\.\., 3\)"),
+        ([[True] * 3, [False] * 3], "support = an element with 0 categories: expected at least one category"),
+    ],
+)
+def test_a_support_that_cannot_be_is_refused(support, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        usd3.Uniform(3).within(torch.tensor(support))
+
+
+def test_a_support_without_noise_or_with_the_mask_alone_is_refused():
+    with pytest.raises(ValueError, match=r"noise\.probs = 0 within the support: expected some noise"):
+        usd3.Marginal([0.5, 0.5, 0.0]).within(torch.tensor([False, False, True]))
+    with pytest.raises(ValueError, match="an element with 0 categories"):
+        usd3.Absorbing(3, mask=0).within(torch.tensor([True, False, False]))

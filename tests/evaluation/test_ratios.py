@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from collections import Counter
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -13,9 +14,10 @@ from support.runs import tiny_recipe
 from usd3.cli import compare_jobs, compare_results
 from usd3.cli.main import main
 from usd3.evaluation.comparison import METRICS, Row, marks
-from usd3.evaluation.ratios import as_columns, as_numbers, named_objects
+from usd3.evaluation.ratios import SharedPrefixes, as_columns, as_numbers, named_objects
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.evaluation.tables import text_table
+from usd3.kinds.dataset import Dataset, Sequences
 from usd3.kinds.options import DataConfig
 from usd3.metrics.summary import COLUMNS, RATIOS, Summary
 from usd3.training.run import pipeline_for
@@ -164,7 +166,7 @@ def test_a_comparison_has_the_columns_and_is_not_made_twice(model, monkeypatch):
 
 def test_results_from_before_there_were_ratios_are_those_without():
     settings = EvaluationSettings(runs=5)
-    old = {"settings": {key: value for key, value in vars(settings).items() if key not in ("ratios", "images")}}
+    old = {"settings": {key: value for key, value in asdict(settings).items() if key not in ("ratios", "images")}}
     assert compare_jobs.has_settings(old, settings)
     assert not compare_jobs.has_settings(old, EvaluationSettings(runs=5, ratios="parrot"))
     assert not compare_jobs.has_settings(old, EvaluationSettings(runs=4))
@@ -208,3 +210,14 @@ def test_no_ratio_is_the_best_and_tables_without_any_do_not_name_them():
     assert lines[0].split() == ["3g", "outliers", "ratio"]
     assert "ratio: grows where training data are repeated" in lines[4]
     assert "ratio" not in text_table([Row("a", {key: Summary(1, 0) for key in COLUMNS})])
+
+
+def test_an_object_is_compared_with_a_bounded_number_of_others(monkeypatch):
+    """Where all training objects begin alike, and are more than memory holds."""
+    monkeypatch.setattr("usd3.evaluation.ratios._MOST_MATCHES", 5)
+    monkeypatch.setattr("usd3.evaluation.ratios._MOST_ELEMENTS", 60)
+    rows = Sequences(torch.arange(1000)[:, None] * torch.tensor([0, 1, 1]))
+    dataset = Dataset("d", 1000, rows, rows)
+    shared = SharedPrefixes.among(torch.tensor([[0, 7, 7], [1, 7, 7]]), None, dataset, 1)
+    assert shared.train[:, 1].tolist() == list(range(0, 1000, 50))
+    assert (shared.rows, [match.tolist() for match in shared.matches]) == ([0], [[0, 4, 8, 12, 16]])

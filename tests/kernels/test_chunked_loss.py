@@ -6,7 +6,7 @@ import torch
 import usd3
 from support.problems import LargestTensor
 from usd3.kernels import chunked_common, chunked_loss
-from usd3.kernels.loss import Problem, loss_rows
+from usd3.kernels.loss import NoiseTables, Problem, loss_rows
 
 
 def terms(impl, noise, logits, x_t, x_0, t, s=None):
@@ -43,7 +43,7 @@ def test_many_rows_need_no_more_memory_than_a_chunk(free, monkeypatch):
     logits = torch.zeros(R, K, dtype=torch.float16)
     coefficients = torch.tensor([0.5, 0.25, 0.25, 0.5, 0.5], dtype=torch.float64)[:, None]
     zeros = torch.zeros(R, dtype=torch.long)
-    p = Problem(zeros, zeros + 1, coefficients, True, K, free=free, elements=R)
+    p = Problem(zeros, zeros + 1, coefficients, True, NoiseTables(K), free=free, elements=R)
     gradient, weights = torch.empty_like(logits), torch.ones(3, 1, dtype=torch.float64)
     with LargestTensor() as largest:
         loss_rows(logits, p, weights, True, gradient, "chunked")

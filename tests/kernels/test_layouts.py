@@ -3,7 +3,7 @@
 A kernel reads memory, not strides: it must be given row-major tensors without gaps, whoever made them.
 """
 
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 import torch
@@ -59,19 +59,21 @@ def gapped(v):
 
 
 def views(value):
-    """The tensors of a problem, one at a time, as views with gaps."""
+    """The tensors of a problem, one at a time, as views with gaps; those of its noise too."""
     for field in fields(value):
-        tensor = getattr(value, field.name)
-        if isinstance(tensor, torch.Tensor):
-            view = gapped(tensor)
+        part = getattr(value, field.name)
+        if isinstance(part, torch.Tensor):
+            view = gapped(part)
             assert not view.is_contiguous()
             yield replace(value, **{field.name: view})
+        elif is_dataclass(part):
+            yield from (replace(value, **{field.name: inner}) for inner in views(part))
 
 
 def test_a_loss_reads_every_tensor_by_its_strides(fused):
-    d, x_0, x_t, t, logits = case(fused, "per_element")
+    d, x_0, x_t, t, logits = case(fused, "random_support")
     free = torch.ones_like(x_0, dtype=torch.bool)
-    free[1, 2] = False
+    free[1, 1] = False
     p = d.problem(x_t, x_0, d.coefficients(t.double() / 10), True, free)
     weights = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(logits.device)
     rows = logits.reshape(-1, K)
@@ -83,22 +85,22 @@ def test_a_loss_reads_every_tensor_by_its_strides(fused):
     expected = found(rows, p, weights)
     wide = torch.cat([rows + 1, rows, rows], 1)[:, K : 2 * K]
     problems = list(views(p))
-    assert len(problems) == 5
+    assert len(problems) == 6
     for args in ((wide, p, weights), (rows, p, gapped(weights)), *((rows, other, weights) for other in problems)):
         for a, b in zip(found(*args), expected):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-15)
 
 
 def test_a_draw_reads_every_tensor_by_its_strides(fused):
-    d, x_0, x_t, t, logits = case(fused, "per_element", num_steps=None)
+    d, x_0, x_t, t, logits = case(fused, "random_support", num_steps=None)
     free = torch.ones_like(x_0, dtype=torch.bool)
-    free[1, 2] = False
+    free[1, 1] = False
     level, to = d.transition(t.double(), torch.zeros_like(t.double()), x_t)
     jumps = Jumps(to.to_data, to.to_noise, 0.1 * to.to_noise)
     u = torch.rand(2, *x_t.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).to(x_t.device)
     leap, rows = leap_of(d.noise, level, jumps, x_t, u[1], free), logits.reshape(-1, K)
     leaps = list(views(leap))
-    assert len(leaps) == 5
+    assert len(leaps) == 7
     wide = torch.cat([rows + 1, rows, rows], 1)[:, K : 2 * K]
     for v in (u.reshape(2, -1), None):
         expected = draw_rows(rows, leap, v, fused)

@@ -7,7 +7,7 @@ import torch
 import usd3
 from support import oracle
 from support.kernel_cases import WIDE
-from support.problems import NEEDS_TRITON, TRITON, all_pairs, device_of, retile, some, supported
+from support.problems import NEEDS_TRITON, TRITON, all_pairs, data_like, device_of, retile, some, supported
 from support.toys import ALPHA, random_logits, rows_of
 from usd3.kernels.loss import loss_rows
 
@@ -139,7 +139,7 @@ def extremes(noise, num_steps, dtype, sharpness=(0.01, 1.0, 12.0)):
     B, D = len(times) * len(sharpness), 4
     t = torch.tensor(times).repeat_interleave(len(sharpness))
     data = torch.tensor([z for z in range(k) if z != noise.mask])
-    x_0 = data[torch.randint(len(data), (B, D), generator=generator)]
+    x_0 = data_like(noise, data[torch.randint(len(data), (B, D), generator=generator)])
     x_t = d.q_sample(x_0, t, generator=generator)
     x_t[:, 2:] = noise.sample(x_0, generator)[:, 2:]
     scale = torch.tensor(sharpness).repeat(len(times))[:, None, None]

@@ -8,17 +8,19 @@ from support.problems import NEEDS_TRITON, device_of
 pytestmark = list(NEEDS_TRITON)
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
-common = pytest.importorskip("usd3.kernels.triton_common")
 draw = pytest.importorskip("usd3.kernels.triton_draw")
 
 load_others, choose = draw._load_others, draw._choose
-KINDS = {"uniform": common.UNIFORM, "absorbing": common.ABSORBING, "table": common.TABLE}
+MARKS = {"all": (False, False), "mask": (True, False), "support": (False, True), "both": (True, True)}
+SUPPORT = [True, True, False, True, False, True]
 
 
 @triton.jit
-def _others(logits, out, x, mask, read, K: tl.constexpr, KIND: tl.constexpr, N: tl.constexpr):
+def _others(
+    logits, support, out, x, mask, read, K: tl.constexpr, MASK: tl.constexpr, SUPPORT: tl.constexpr, N: tl.constexpr
+):
     z = tl.arange(0, N)
-    tl.store(out + z, load_others(logits, z, x, mask, read != 0, K, KIND, tl.float32))
+    tl.store(out + z, load_others(logits, z, x, mask, support, read != 0, K, MASK, SUPPORT, tl.float32))
 
 
 @triton.jit
@@ -31,13 +33,14 @@ def _chosen(weights, targets, out, N: tl.constexpr, TARGETS: tl.constexpr):
 
 
 @pytest.mark.parametrize("read", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_others_of_a_row_are_all_but_x_and_the_mask(kind, read):
+@pytest.mark.parametrize("marks", MARKS)
+def test_the_others_of_a_row_are_all_data_but_x(marks, read):
     """-inf also beyond K = 6, and everywhere in a row that is not read."""
-    logits = torch.arange(6.0, device=device_of("triton"))
+    mask, support = MARKS[marks]
+    logits, table = torch.arange(6.0, device=device_of("triton")), torch.tensor(SUPPORT, device=device_of("triton"))
     out = torch.zeros(8, device=logits.device)
-    _others[(1,)](logits, out, 1, 4, int(read), K=6, KIND=KINDS[kind], N=8)
-    others = [z for z in range(6) if read and z != 1 and (z != 4 or kind != "absorbing")]
+    _others[(1,)](logits, table, out, 1, 5, int(read), K=6, MASK=mask, SUPPORT=support, N=8)
+    others = [z for z in range(6) if read and z != 1 and (z != 5 or not mask) and (SUPPORT[z] or not support)]
     assert out.tolist() == [z if z in others else -float("inf") for z in range(8)]
 
 

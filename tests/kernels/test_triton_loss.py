@@ -5,7 +5,7 @@ import torch
 
 import usd3
 from support.problems import NEEDS_TRITON, device_of
-from usd3.kernels.loss import VLB, Problem, loss_rows
+from usd3.kernels.loss import VLB, NoiseTables, Problem, loss_rows
 
 pytestmark = list(NEEDS_TRITON)
 triton_loss = pytest.importorskip("usd3.kernels.triton_loss")
@@ -33,7 +33,7 @@ def test_where_the_truth_lets_nothing_leave_a_cell_is_what_the_model_lets_go():
 
     at = torch.tensor([x], device=DEVICE)
     coefficients = torch.tensor([A, N, 0.0, 1.0, 0.0], dtype=torch.float64, device=DEVICE)[:, None]
-    p = Problem(at, at, coefficients, is_step=False, num_classes=4, m=m[None].to(DEVICE))
+    p = Problem(at, at, coefficients, is_step=False, noise=NoiseTables(4, m=m[None].to(DEVICE)))
     weights = torch.tensor([[1.0], [0.0], [0.0]], dtype=torch.float64, device=DEVICE)
     gradient = torch.empty(1, 4, dtype=torch.float64, device=DEVICE)
     terms = loss_rows(leaf.detach().to(DEVICE), p, weights, False, gradient, "triton")

@@ -11,42 +11,47 @@ from usd3.kernels.loss import loss_rows
 pytestmark = list(NEEDS_TRITON)
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
-common = pytest.importorskip("usd3.kernels.triton_common")
 cells = pytest.importorskip("usd3.kernels.triton_loss_cells")
 
 is_plain, load_others = cells.is_plain, cells.load_others
-KINDS = {"uniform": common.UNIFORM, "absorbing": common.ABSORBING, "table": common.TABLE}
+MARKS = {"all": (False, False), "mask": (True, False), "support": (False, True), "both": (True, True)}
+SUPPORT = [True, True, False, True, False, True, True, False, True]
 
 
 @triton.jit
-def _plain_blocks(out, x, x_0, mask, K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+def _plain_blocks(out, x, x_0, mask, K: tl.constexpr, MASK: tl.constexpr, SUPPORT: tl.constexpr, BLOCK: tl.constexpr):
     for start in range(0, K, BLOCK):
-        tl.store(out + start // BLOCK, is_plain(start, x, x_0, mask, K, KIND, BLOCK).to(tl.int32))
+        tl.store(out + start // BLOCK, is_plain(start, x, x_0, mask, K, MASK, SUPPORT, BLOCK).to(tl.int32))
 
 
 @triton.jit
-def _others(logits, out, x, x_0, mask, K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
-    l, z, is_other = load_others(logits, 0, x, x_0, mask, K, KIND, BLOCK, False, tl.float32)
+def _others(
+    logits, support, out, x, x_0, mask,
+    K: tl.constexpr, MASK: tl.constexpr, SUPPORT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    l, z, is_other = load_others(logits, 0, x, x_0, mask, support, K, MASK, SUPPORT, BLOCK, False, tl.float32)
     tl.store(out + z, l)
     tl.store(out + BLOCK + z, is_other.to(tl.float32))
 
 
 @pytest.mark.parametrize(("x", "x_0"), [(0, 5), (5, 0), (1, 1)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_plain_block_has_neither_x_nor_x_0_nor_the_mask_nor_an_end(kind, x, x_0):
-    """Blocks of 2 of 9 categories: the last one is not full. The mask, 7, counts for absorbing noise alone."""
+@pytest.mark.parametrize("marks", MARKS)
+def test_a_plain_block_has_neither_x_nor_x_0_nor_the_mask_nor_an_end(marks, x, x_0):
+    """Blocks of 2 of 9 categories: the last one is not full. The mask is 7. With a support no block is plain."""
+    mask, support = MARKS[marks]
     out = torch.full((5,), -1, dtype=torch.int32, device=device_of("triton"))
-    _plain_blocks[(1,)](out, x, x_0, 7, K=9, KIND=KINDS[kind], BLOCK=2)
-    special = {x // 2, x_0 // 2, 4, *([3] if kind == "absorbing" else [])}
+    _plain_blocks[(1,)](out, x, x_0, 7, K=9, MASK=mask, SUPPORT=support, BLOCK=2)
+    special = {x // 2, x_0 // 2, 4, *([3] if mask else []), *(range(5) if support else [])}
     assert out.tolist() == [int(block not in special) for block in range(5)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_others_of_a_row_are_all_but_x_x_0_and_the_mask(kind):
-    logits = torch.arange(6.0, device=device_of("triton"))
+@pytest.mark.parametrize("marks", MARKS)
+def test_the_others_of_a_row_are_all_data_but_x_and_x_0(marks):
+    mask, support = MARKS[marks]
+    logits, table = torch.arange(6.0, device=device_of("triton")), torch.tensor(SUPPORT, device=device_of("triton"))
     out = torch.zeros(2, 8, device=logits.device)
-    _others[(1,)](logits, out, 1, 3, 4, K=6, KIND=KINDS[kind], BLOCK=8)
-    others = [z for z in range(6) if z not in (1, 3) and (z != 4 or kind != "absorbing")]
+    _others[(1,)](logits, table, out, 1, 3, 5, K=6, MASK=mask, SUPPORT=support, BLOCK=8)
+    others = [z for z in range(6) if z not in (1, 3) and (z != 5 or not mask) and (SUPPORT[z] or not support)]
     assert out.tolist() == [
         [z if z in others else -float("inf") for z in range(8)],
         [float(z in others) for z in range(8)],

@@ -20,12 +20,19 @@ from usd3.evaluation.comparison import read_references, read_row
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.evaluation.tables import text_table
 from usd3.kinds.array import Array
+from usd3.kinds.board.kind import Board
 from usd3.kinds.image.kind import ImageTokens
 from usd3.kinds.image.source import ImageSource
 from usd3.kinds.melody.kind import Melody
 from usd3.kinds.melody.midi import read_midi
 from usd3.kinds.options import DataConfig
 from usd3.kinds.registry import KINDS, kind_from, upgraded
+from usd3.kinds.sequence.kind import LetterSequence
+from usd3.kinds.table.categories import Categories
+from usd3.kinds.table.form import TableForm
+from usd3.kinds.table.kind import Table
+from usd3.kinds.table.numbers import Grid, Numbers
+from usd3.kinds.text.kind import Text
 from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.packaged import find_model
 from usd3.pipeline.pipeline import Pipeline
@@ -39,7 +46,20 @@ COMMANDS = [
 ]
 OLD = ROOT / "tests" / "pipeline" / "old_forms"
 SOURCE = ImageSource("vqgan", "pictures", fingerprint="abc")
-MADE = [Array(5, (3, 4)), Melody(129, (16,)), ImageTokens(8, (2, 2), SOURCE)]
+EARLY = [Array(5, (3, 4)), Melody(129, (16,)), ImageTokens(8, (2, 2), SOURCE)]
+COLUMNS = (
+    Categories("sex", "category", "str", common=("Male", "Female")),
+    Numbers(
+        "age", "number", "float64", grid=Grid(5, 5, 1), pieces=(1, 2), low=(0, 3, 9), high=(2, 5, 9), weight=(1, 2, 3)
+    ),
+)
+MADE = [
+    *EARLY,
+    Board(4, (4, 4), "1234", "sudoku"),
+    LetterSequence(5, (12,), "ACGT", "dna", has_ends=True),
+    Table(2, (2,), COLUMNS, TableForm(".csv", ";", names=("sex", "age"))),
+    Text(4, (16,), "characters", "abc/"),
+]
 
 
 @pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.name)
@@ -62,7 +82,7 @@ def test_music_in_an_array_is_a_melody():
     assert DataConfig("array").kind_class is Array
 
 
-@pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", EARLY, ids=lambda kind: kind.name)
 def test_the_kind_is_that_of_a_config_written_before_there_were_kinds(kind):
     old = {
         "shape": [1],
@@ -174,10 +194,7 @@ def test_a_kind_that_is_not_ours_is_not_imported_unless_it_is_trusted(words, cap
         Path("model/model.safetensors").touch()
         for command in (["sample", "model"], ["evaluate", "model"], ["compare", "--methods", "model"]):
             assert main(command) == 1
-            assert (
-                "words.Words: expected one of ['array', 'image_tokens', 'melody'], or trust_code"
-                in capsys.readouterr().err
-            )
+            assert f"words.Words: expected one of {sorted(KINDS)}, or trust_code" in capsys.readouterr().err
     Path("recipe.yaml").write_text("data: {kind: words.Words, path: words.txt}\n")
     assert main(["train", "recipe.yaml"]) == 1
     assert "data.kind = words.Words: expected one of" in capsys.readouterr().err

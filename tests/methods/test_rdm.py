@@ -9,7 +9,7 @@ import torch
 
 import usd3
 from support import oracle
-from support.problems import NOISES, D, K, data_categories
+from support.problems import NOISES, D, K, data_categories, data_like
 from support.statistics import chi_square_p_value
 from support.toys import exact_model, known_joint
 from usd3._internal.checks import Checks
@@ -49,8 +49,8 @@ class Seen:
 
 
 def some_data(noise, n, generator):
-    data = torch.tensor(data_categories(noise))
-    return data[torch.randint(len(data), (n, D), generator=generator)]
+    data = torch.tensor([z for z in range(K) if z != noise.mask])
+    return data_like(noise, data[torch.randint(len(data), (n, D), generator=generator)])
 
 
 # ---- loss ---------------------------------------------------------------------------------------------------------
@@ -67,8 +67,8 @@ def test_the_loss_is_the_weighted_cross_entropy_of_noise(noise, reweighting, wei
     given = torch.rand(40, D, generator=generator) < 0.3
     out = RDM(d, reweighting).loss(model, x_0, t, given=given, generator=generator)
     logits = model.logits.numpy().copy()
-    if noise.mask is not None:
-        logits[..., noise.mask] = -np.inf
+    for e in range(D):
+        logits[e][:, [z for z in range(K) if z not in data_categories(noise, e)]] = -np.inf
     f, wanted = oracle.softmax(logits), 0.0
     for i, e in itertools.product(range(40), range(D)):
         x, clean = int(model.x[i, e]), int(x_0[i, e])

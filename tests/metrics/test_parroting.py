@@ -88,3 +88,11 @@ X = np.zeros((2, 4), int)
 def test_matches_refuse(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_many_matches_are_compared_some_at_a_time(rng, monkeypatch):
+    generated, train = rng.integers(0, 3, (4, 6)), rng.integers(0, 3, (30, 6))
+    matches, distance = [np.arange(30), np.arange(0), np.arange(7), np.arange(5, 30)], partial(ngram_hellinger, n=2)
+    whole = distances_to_matches(distance, generated, train, matches)
+    monkeypatch.setattr("usd3.metrics.parroting._AT_ONCE", 20)
+    np.testing.assert_allclose(distances_to_matches(distance, generated, train, matches), whole)

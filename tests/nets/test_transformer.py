@@ -217,3 +217,52 @@ def test_axes_are_those_of_the_objects():
     diffusion = usd3.Diffusion(usd3.Uniform(7), usd3.Cosine())
     assert config.build(diffusion, (3, 4)).module.axes == 2
     assert config.build(diffusion, (12,)).module.axes == 1
+
+
+# ---- a vocabulary for each element ----------------------------------------------------------------------------------
+
+
+def own(length=4, **options):
+    torch.manual_seed(0)
+    return Transformer(5, dim=16, depth=1, heads=2, mlp=16, time_dim=8, own_vocabulary=True, length=length, **options)
+
+
+def test_each_element_has_embeddings_and_outputs_of_its_own():
+    """The rows of an element's own embeddings and outputs have a gradient, those of no other element."""
+    net, x = own(), torch.tensor([[1, 1, 3, 0]])
+    torch.nn.init.normal_(net.logits.weight)
+    logits = net(x, torch.tensor([0.5]))
+    assert logits.shape == (1, 4, 5)
+    logits[0, 2].sum().backward()
+    read = net.embed.weight.grad.reshape(4, 5, 16).abs().sum(-1) > 0
+    assert read.nonzero().tolist() == [[0, 1], [1, 1], [2, 3], [3, 0]]
+    assert (net.logits.weight.grad.abs().sum((1, 2)) > 0).tolist() == [False, False, True, False]
+    assert (net.logits.bias.grad.abs().sum(1) > 0).tolist() == [False, False, True, False]
+
+
+def test_logits_of_own_outputs_are_those_of_a_layer_for_each_element():
+    net, h = own(), torch.randn(3, 4, 16, generator=torch.Generator().manual_seed(1))
+    torch.nn.init.normal_(net.logits.weight)
+    torch.nn.init.normal_(net.logits.bias)
+    layers = [h[:, i] @ net.logits.weight[i].T + net.logits.bias[i] for i in range(4)]
+    torch.testing.assert_close(net.logits(h), torch.stack(layers, 1))
+
+
+def test_objects_of_several_dimensions_have_a_vocabulary_for_each_place():
+    net = own(length=6, axes=2)
+    assert net(torch.zeros(2, 2, 3, dtype=torch.long), torch.rand(2)).shape == (2, 2, 3, 5)
+
+
+def test_a_new_network_predicts_the_frequencies_it_starts_from():
+    net = own()
+    frequencies = torch.tensor([[0.5, 0.5, 0, 0, 0], [0.2] * 5, [1, 0, 0, 0, 0], [0.1, 0.2, 0.3, 0.4, 0]])
+    net.start_from(frequencies.double())
+    predicted = net(torch.zeros(1, 4, dtype=torch.long), torch.tensor([0.3])).softmax(-1)[0]
+    torch.testing.assert_close(predicted, frequencies, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"length": 0}, {"projection": True}])
+def test_a_vocabulary_for_each_element_needs_their_number_and_forms_the_logits(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name} = "):
+        own(**options)

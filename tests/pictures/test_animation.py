@@ -57,6 +57,16 @@ def test_animated_grid(classes, mask, tmp_path):
     assert has(last, UNKNOWN) == (mask is not None and mask in rows)
 
 
+def test_a_film_may_have_colours_of_its_own(tmp_path):
+    own = ["#112233", "#445566", UNKNOWN]
+    animate_denoising([np.array([[2, 2, 0]]), np.array([[0, 1, 0]])], tmp_path / "film.gif", 3, mask=2, colours=own)
+    first, last = pixels(tmp_path / "film.gif"), pixels(tmp_path / "film.gif", 1)
+    assert [has(first, colour) for colour in own] == [True, False, True]
+    assert [has(last, colour) for colour in own] == [True, True, False]
+    with pytest.raises(ValueError, match=r"len\(colours\) = 2: expected one for each category, 3"):
+        animate_denoising([np.array([[0]])], tmp_path / "other.gif", 3, colours=own[:2])
+
+
 def test_a_film_of_usual_size_is_small(tmp_path):
     rng = np.random.default_rng(3)
     tune = rng.integers(50, 80, (4, 64)).repeat(4, axis=1)

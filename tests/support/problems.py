@@ -16,6 +16,8 @@ RANDOM = _random.dirichlet(np.ones(K))
 PER_ELEMENT = _random.dirichlet(np.ones(K), size=D)
 WITH_ZEROS = np.array([0.5, 0.0, 0.3, 0.2])
 PER_ELEMENT_ZEROS = np.stack([WITH_ZEROS, RANDOM, np.array([0.0, 0.0, 1.0, 0.0])])
+SUPPORT = np.array([[True, False, True, True], [True, False, False, True], [False, False, True, False]])
+WITHIN = SUPPORT * RANDOM / (SUPPORT * RANDOM).sum(-1, keepdims=True)
 
 NOISES = {
     "uniform": (lambda: usd3.Uniform(K), np.full((D, K), 1 / K)),
@@ -24,6 +26,11 @@ NOISES = {
     "zeros": (lambda: usd3.Marginal(WITH_ZEROS), np.tile(WITH_ZEROS, (D, 1))),
     "per_element": (lambda: usd3.Marginal(PER_ELEMENT), PER_ELEMENT),
     "per_element_zeros": (lambda: usd3.Marginal(PER_ELEMENT_ZEROS), PER_ELEMENT_ZEROS),
+}
+WITH_SUPPORT = {
+    "uniform_support": (lambda: usd3.Uniform(K).within(SUPPORT), SUPPORT / SUPPORT.sum(-1, keepdims=True)),
+    "random_support": (lambda: usd3.Marginal(RANDOM).within(SUPPORT), WITHIN),
+    "absorbing_support": (lambda: usd3.Absorbing(K, mask=1).within(SUPPORT), np.tile(np.eye(K)[1], (D, 1))),
 }
 
 
@@ -75,23 +82,39 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
-def data_categories(noise):
-    return [k for k in range(noise.num_classes) if k != noise.mask]
+def data_categories(noise, element=0):
+    """The categories that data can have at an element."""
+    support = noise.support if noise.support is None or noise.support.dim() == 1 else noise.support[element]
+    return [k for k in range(noise.num_classes) if k != noise.mask and (support is None or support[k])]
+
+
+def data_like(noise, x):
+    """Categories x (n, D) of any kind as data: those that data cannot have become the first one they can have."""
+    data = [data_categories(noise, d) for d in range(x.shape[1])]
+    return torch.tensor([[z if z in data[d] else data[d][0] for d, z in enumerate(row)] for row in x.tolist()])
+
+
+def of_first_element(noise):
+    """The same noise for objects of one element, the first."""
+    if noise.support is not None:
+        whole = usd3.Absorbing(K, noise.mask) if noise.is_absorbing else usd3.Marginal(noise.probs[:1])
+        return whole.within(noise.support[:1])
+    return usd3.Marginal(noise.probs[:1]) if noise.probs.dim() == 2 else noise
 
 
 def all_pairs(noise, rows):
     """Every possible (x_0, x_t) of every element: x_0, x_t of shape (n, D), impossible pairs left at x_t = x_0."""
-    pairs = [(a, b) for a in data_categories(noise) for b in range(noise.num_classes)]
-    x_0 = torch.tensor([[a] * D for a, _ in pairs])
-    x_t = torch.tensor([[b if rows[d][b] > 0 else a for d in range(D)] for a, b in pairs])
+    pairs = [(a, b) for a in range(noise.num_classes) if a != noise.mask for b in range(noise.num_classes)]
+    x_0 = data_like(noise, torch.tensor([[a] * D for a, _ in pairs]))
+    x_t = torch.tensor([[b if rows[d][b] > 0 else x[d] for d in range(D)] for x, (_, b) in zip(x_0.tolist(), pairs)])
     return x_0, x_t
 
 
 def supported(f, x_t, noise, rows):
     """The support rule, spelt out: (n, D, K) probabilities as the library must read them."""
     f = f.copy()
-    if noise.mask is not None:
-        f[..., noise.mask] = 0
+    for d in range(f.shape[1]):
+        f[:, d, [k for k in range(f.shape[-1]) if k not in data_categories(noise, d)]] = 0
     f /= f.sum(-1, keepdims=True)
     for i in range(x_t.shape[0]):
         for d in range(x_t.shape[1]):

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from support import oracle
-from support.problems import D, K
+from support.problems import D, K, data_categories
 
 ALPHA = oracle.ALPHA_BAR["cosine"]
 
@@ -21,11 +21,9 @@ def rows_of(fn, x_t, *others):
 def known_joint(noise, ms, K=K, D=D, seed=1):
     """A random distribution over data categories, and the model that knows its exact posterior."""
     w = np.random.default_rng(seed).dirichlet(np.full(K**D, 0.4)).reshape((K,) * D)
-    if noise.mask is not None:
-        keep = np.ones(K)
-        keep[noise.mask] = 0
-        for d in range(D):
-            w = w * keep.reshape([-1 if e == d else 1 for e in range(D)])
+    for d in range(D):
+        keep = np.isin(np.arange(K), data_categories(noise, d))
+        w = w * keep.reshape([-1 if e == d else 1 for e in range(D)])
     return oracle.Joint(w / w.sum(), ms)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from usd3._internal.random import seed_of
-from usd3.kinds.dataset import Dataset, Sequences
+from usd3.kinds.dataset import Dataset, Sequences, Windows
 from usd3.kinds.melody.kind import Melody
 from usd3.kinds.melody.transpose import transposer
 from usd3.kinds.options import DataConfig
@@ -118,3 +118,19 @@ def test_batches_are_those_of_a_plain_index(scrambled, padded):
 
 def test_objects_stay_on_the_cpu_where_there_is_no_gpu():
     assert storage_device(rows(), torch.device("cpu")) == torch.device("cpu")
+
+
+def test_the_order_of_very_many_objects_is_computed(monkeypatch):
+    """Each object once in a pass, another order in the next, the same for any number of processes; nothing is kept."""
+    monkeypatch.setattr("usd3.training.batches._MOST_IN_A_TABLE", 9)
+    found = torch.cat([batches().batch(step, 0)["tokens"][:, 0] for step in range(5)])
+    assert sorted(found[:10].tolist()) == sorted(found[10:].tolist()) == list(range(10))
+    assert found[:10].tolist() != found[10:].tolist()
+    halves = [batches(parts=2).batch(2, part)["tokens"][:, 0] for part in range(2)]
+    assert torch.equal(torch.cat(halves), found[8:12])
+
+
+def test_a_stream_of_billions_gives_batches_without_memory():
+    stream = torch.zeros(1, dtype=torch.uint8).expand(10**13)  # in one byte; neither it nor an order could be stored
+    made = Batches(Windows(stream, 16), 4, 0, lambda: 0, 1, 0, 1)
+    assert made.batch(10**6, 0)["tokens"].shape == (4, 16)

@@ -11,6 +11,7 @@ from pathlib import Path
 from usd3._internal.checks import require
 
 __all__ = [
+    "cache_folder",
     "contents",
     "full_disk",
     "is_alive",
@@ -55,6 +56,14 @@ def write_whole(path: Path | str, content: bytes | str) -> None:
     """Write `content` to `path`, whole or not at all."""
     with written_whole(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def cache_folder() -> Path:
+    """Where files are kept that can be made again: $USD3_CACHE, or `usd3` in the user's cache folder."""
+    named = os.environ.get("USD3_CACHE")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "usd3"
 
 
 def full_disk(error: BaseException | None) -> str | None:

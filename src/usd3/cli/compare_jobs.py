@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -109,7 +110,15 @@ def measure(
             if new.is_file():  # the command writes it last, so the samples are complete
                 if keep_samples:
                     os.replace(new.with_suffix(".npz"), samples_file(entry, out))
+                if new.with_suffix("").is_dir():  # pictures, of kinds that have some
+                    _replace_folder(new.with_suffix(""), results_file(entry, out).with_suffix(""))
                 os.replace(new, results_file(entry, out))
+
+
+def _replace_folder(new: Path, old: Path) -> None:
+    """Give the folder `new` the name of the folder `old`, which is removed if it exists."""
+    shutil.rmtree(old, ignore_errors=True)
+    os.replace(new, old)
 
 
 def results_file(entry: Entry, out: Path) -> Path:
@@ -150,6 +159,7 @@ def _measuring_job(
     samples = file.with_suffix(".npz")
     for old in (file, samples):
         old.unlink(missing_ok=True)
+    shutil.rmtree(file.with_suffix(""), ignore_errors=True)
     arguments = ["evaluate", os.path.abspath(entry.folder(out)), "--out", str(file)]
     arguments += ["--save_samples", str(samples)] if keep_samples else []
     arguments += [] if entry.data_path is None else ["--data_path", entry.data_path]

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from usd3._internal.checks import require
-from usd3._internal.files import write_whole, written_whole
+from usd3._internal.files import is_free, write_whole, written_whole
 from usd3._internal.processes import is_main
 from usd3._internal.progress import counted
 from usd3._version import __version__
@@ -35,13 +35,13 @@ class EvaluateOptions(EvaluationSettings):
 
     If prefixes of held-out objects occur in the training data, it also measures how much of the training data the
     continuations repeat; see --ratios. A model of image tokens draws images, which are compared with the training
-    images; see the options --images.
+    images; see the options --images. A model of boards draws boards, and solves puzzles; see the options --boards.
 
     Args:
         model: folder of a run or of a saved model, or the name of a packaged one.
         samples: an .npz with "tokens" (R, N, ...) to measure instead of new samples, or of one run (N, ...), as
             `usd3 sample` writes them; with --ratios also with "ratio_tokens", and for --from_nothing with
-            "free_tokens", as --save_samples writes them.
+            "free_tokens", as --save_samples writes them, also "filled_tokens" for the puzzles of boards.
         save_samples: write the samples here, an .npz; null: do not keep them.
         data_path: where the data are; null: where they were in training.
         test_key: the held-out array of an .npz; null: the one of training.
@@ -98,8 +98,11 @@ def run_evaluation(options: EvaluateOptions) -> None:
         ) from None
     if is_main():
         out = Path(options.out) if options.out is not None else _new_file(results_folder(options.model))
+        folder = _free_folder(out.with_suffix(""))
+        files = subject.task.report(generated, folder)
+        report = f"; {', '.join(files)} in {folder}" if files else ""
         write_whole(out, as_json(subject.about | {"sampling_seconds": seconds} | evaluation.as_dict()))
-        print(f"{evaluation.heading()}\n{evaluation.as_text()}\n\nwritten to {out}")
+        print(f"{evaluation.heading()}\n{evaluation.as_text()}\n\nwritten to {out}{report}")
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ class Subject:
             pipeline.kind.require_settings(settings, "")
         with naming_data_path():
             data = _data(options, pipeline.config.data)
-            dataset = data.load()
+            dataset = data.load(pipeline.kind)
         task: Task
         if pipeline.kind.is_judged:
             task = FreeSets.of(pipeline, dataset, settings)
@@ -182,6 +185,7 @@ def _samples(options: EvaluateOptions, pipeline: Pipeline) -> Draws | None:
         if not isinstance(stored, dict) or name not in stored:
             raise ValueError(f'samples = {path}: expected an .npz with "{name}"')
     names += [name for name in ("free_tokens",) if options.from_nothing and name in stored]
+    names += [name for name in ("filled_tokens",) if name in stored]
     return {name: _checked(stored[name], pipeline) for name in names}
 
 
@@ -201,6 +205,15 @@ def require_free(name: str | None, option: str, suffix: str) -> None:
     if name is not None:
         free = Path(name).suffix == suffix and not Path(name).exists()
         require(free, option, name, f"a {suffix} file that does not exist")
+
+
+def _free_folder(folder: Path) -> Path:
+    """The first of the folders NAME, NAME-2, ... that is new or empty; it is not created."""
+    number, found = 1, folder
+    while not is_free(found):
+        number += 1
+        found = folder.with_name(f"{folder.name}-{number}")
+    return found
 
 
 def _new_file(folder: Path) -> Path:

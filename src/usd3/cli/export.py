@@ -16,7 +16,8 @@ from usd3._internal.files import is_free, write_whole
 from usd3._internal.yaml_json import read_json, read_yaml
 from usd3.evaluation.cards import Card, measured_table, needed_options
 from usd3.kinds.dataset import Dataset
-from usd3.kinds.options import DataConfig, naming_data_path
+from usd3.kinds.options import naming_data_path
+from usd3.kinds.registry import KINDS
 from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.pipeline import Pipeline, save_pretrained
 
@@ -67,9 +68,10 @@ def export(options: ExportOptions) -> None:
     config = without_places(pipeline.config)
     for name in ("data", "model", "method"):
         _require_no_place(f"{name}.options", getattr(config, name).options)
-    _require_no_place("kind", config.kind)
+    if config.kind["name"] not in KINDS:  # ours have no places left, but their texts may look like some
+        _require_no_place("kind", config.kind)
     size = sum(weight.numel() for weight in pipeline.model.parameters())
-    about_data = _about_data(pipeline.config.data, options.data_path)
+    about_data = _about_data(pipeline, options.data_path)
     measured = None
     if options.metrics is not None:
         file = Path(options.metrics)
@@ -118,7 +120,7 @@ def rounded(model: nn.Module, dtype: str) -> dict[str, Tensor]:
 def without_places(config: PipelineConfig) -> PipelineConfig:
     """The config without paths of this machine: that of the data, and those in the kind."""
     kind = config.build_kind().without_places()
-    return replace(config, data=replace(config.data, path=None), kind=kind.as_dict())
+    return replace(config, data=config.data.without_places(), kind=kind.as_dict())
 
 
 def _require_no_place(name: str, value: Any) -> None:
@@ -142,17 +144,25 @@ def _recipe(run: Path) -> dict[str, Any]:
         valid = False
     if not valid:
         raise ValueError(f"{file}: expected the recipe of a run, with its data and its training")
-    shared: dict[str, Any] = recipe | {"data": recipe["data"] | {"path": None if path is None else Path(path).name}}
+    data = {name: _named(part) if isinstance(part, dict) else part for name, part in recipe["data"].items()}
+    shared: dict[str, Any] = recipe | {"data": data | {"path": None if path is None else Path(path).name}}
     return shared
 
 
-def _about_data(data: DataConfig, path: str | None) -> dict[str, Any]:
+def _named(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with the names of files instead of their paths on this machine."""
+    is_path = {name: isinstance(value, str) and Path(value).is_absolute() for name, value in options.items()}
+    return {name: Path(value).name if is_path[name] else value for name, value in options.items()}
+
+
+def _about_data(pipeline: Pipeline, path: str | None) -> dict[str, Any]:
     """The fields of the card about the data. Without the data there are fewer, unless the user said where they are."""
+    data = pipeline.config.data
     name = None if data.path is None else Path(data.path).name
     try:
         with naming_data_path():
             data = data.at(path)
-            dataset: Dataset = data.load()
+            dataset: Dataset = data.load(pipeline.kind)
     except (OSError, ImportError, ValueError) as error:
         if path is not None:
             raise

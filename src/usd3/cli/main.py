@@ -19,7 +19,6 @@ from usd3.cli.commands import COMMANDS, Command
 from usd3.cli.errors import one_line, print_warning
 from usd3.cli.output import show_plainly
 from usd3.cli.parsing import ArgumentError, describe, new_parser, parse, value_of
-from usd3.recipes import find_recipe
 
 __all__ = ["main"]
 
@@ -129,8 +128,9 @@ def _run_on_recipes(name: str, words: list[str], arguments: list[str]) -> None:
         raise ValueError(f"{' '.join(words)}: expected no recipe, as a run that is resumed has its own")
 
     def read(recipes: Sequence[str]) -> Any:
-        files = [_recipe_of_run(name, resumed)] if resumed else [find_recipe(recipe) for recipe in recipes]
-        configs = [word for file in files for word in ("--config", str(file))]
+        from usd3.cli.words import configs_of_words  # imports the kinds, and with them torch
+
+        configs = ["--config", str(_recipe_of_run(name, resumed))] if resumed else configs_of_words(recipes, arguments)
         options = parse(parser, configs + arguments, command.options)
         _require_trusted(options, arguments)
         return options

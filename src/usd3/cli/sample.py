@@ -12,7 +12,7 @@ from usd3._internal.fields import require_fields
 from usd3._internal.files import new_folder
 from usd3._internal.processes import is_main
 from usd3._internal.progress import counted
-from usd3.cli.prompts import Prompt, PromptOptions, read_prompt
+from usd3.cli.prompts import DEFAULT_NUM, Prompt, PromptOptions, read_prompt
 from usd3.core.samplers import Corrector, Step
 from usd3.kinds.registry import RenderOptions, require_own_options
 from usd3.kinds.rendering import Drawn, Renderer, Request
@@ -21,7 +21,6 @@ from usd3.pipeline.pipeline import Pipeline
 
 __all__ = ["CorrectorOptions", "SampleOptions", "sample"]
 
-_DEFAULT_NUM = 4  # samples
 _MOST_FRAMES = 60
 
 
@@ -55,14 +54,17 @@ class SampleOptions(RenderOptions, PromptOptions):
     Args:
         model: folder of a run or of a saved model, or the name of a packaged one.
         steps: sampling steps; null: 100, or all of a model with fewer in discrete time.
-        out: a folder for all results, or one file, .npz, .mid, .png or .gif; null: a new folder in that of the model,
-            or below runs/models if the model is packaged or exported. For images the folder gets samples.npz (tokens),
-            samples.png (up to 100 images), images/ (a file for each, if there are at most 100; usd3 decode writes any
-            number) and, with a prompt, inpainting.png.
+        out: a folder for all results, or one file, .npz, .png, .gif or one of the kind, such as .mid or .txt; null: a
+            new folder in that of the model, or below runs/models if the model is packaged or exported. For images the
+            folder gets samples.npz (tokens), samples.png (up to 100 images), images/ (a file for each, if there are at
+            most 100; usd3 decode writes any number) and, with a prompt, inpainting.png.
         corrector: MCMC corrector.
         sampler: one of the method's; null: its own. USD3 has "exact", and for comparison "euler", "tau_leaping" and
             "gillespie".
         temperature: divide the logits by this; below 1, samples are closer to what the model finds likely.
+        where: draw under a condition, for kinds whose elements have names: "sex=Female,age=30..40" draws from the rows
+            of a table with these values. "a|b" allows several values, "30.." has no upper end, "name!=value" excludes
+            a value, and "name=" means a missing one; quotes protect commas inside a value.
         animate: also write denoising.gif, the way from noise to the samples.
         seed: seed of all draws.
         batch_size: objects at once; null: chosen by memory.
@@ -77,6 +79,7 @@ class SampleOptions(RenderOptions, PromptOptions):
     corrector: CorrectorOptions = field(default_factory=CorrectorOptions)
     sampler: str | None = None
     temperature: float = 1.0
+    where: str | None = None
     animate: bool = False
     seed: int = 0
     batch_size: int | None = None
@@ -91,23 +94,27 @@ def sample(options: SampleOptions) -> None:
         options.model, trust_code=options.trust_code, device=options.device, compile=options.compile
     )
     single = Path(options.out or "").suffix in pipeline.kind.single_object_suffixes
-    num = (1 if single else _DEFAULT_NUM) if options.num is None else options.num
-    as_count(num, "num", 1)
+    num = 1 if single and options.num is None else options.num
+    if num is not None:
+        as_count(num, "num", 1)
     require_own_options(pipeline.kind, options)
     if options.out is not None and is_main():
-        pipeline.kind.require_writable(Path(options.out), num)
+        pipeline.kind.require_writable(Path(options.out), num or DEFAULT_NUM)
     renderer = _renderer(options, pipeline)
     prompt = read_prompt(options, pipeline, num, renderer)
-    x, frames = _draw(options, pipeline, prompt, num, renderer.num_animated)
+    x, frames = _draw(options, pipeline, prompt, num or DEFAULT_NUM, renderer.num_animated)
     if is_main():
         out = new_folder(results_folder(options.model), "samples") if options.out is None else Path(options.out)
+        drawn = _drawn(x, prompt, frames, pipeline, options)
         _write_arrays(out, x, prompt, pipeline)
         try:
             if out.suffix != ".npz":
-                renderer.write(_drawn(x, prompt, frames, pipeline), out)
+                renderer.write(drawn, out)
         except KeyboardInterrupt:
             hint = "" if out.suffix else f"(the samples are in {out / 'samples.npz'})"
             raise KeyboardInterrupt(hint) from None
+        if text := renderer.shown(drawn):
+            print(f"{text}\n")
         print(f"{len(x)} {'sample' if len(x) == 1 else 'samples'} in {out}")
 
 
@@ -146,6 +153,9 @@ def _draw(
                 frames.append(step.x_s[:num_animated].cpu())
                 complete = last
 
+        where = None if options.where is None else pipeline.kind.weights(options.where)
+        if prompt.tokens is not None and pipeline.kind.filling is not None:
+            where = pipeline.kind.filling if where is None else where * pipeline.kind.filling
         x = pipeline.sample(
             num,
             options.steps,
@@ -158,6 +168,7 @@ def _draw(
             seed=options.seed,
             batch_size=options.batch_size,
             callback=watch,
+            where=where,
         )
     return x, frames
 
@@ -167,19 +178,20 @@ def _write_arrays(out: Path, x: Tensor, prompt: Prompt, pipeline: Pipeline) -> N
         return
     arrays: dict[str, Any] = {"tokens": x.numpy()}
     if prompt.given is not None:
-        arrays["given"] = prompt.given.reshape(x.shape[1:]).numpy()
+        arrays["given"] = prompt.given.numpy()
     if prompt.pad is not None:
         arrays["pad"] = prompt.pad.numpy()
     pipeline.kind.write_arrays(out, **arrays)
 
 
-def _drawn(x: Tensor, prompt: Prompt, frames: list[Tensor], pipeline: Pipeline) -> Drawn:
+def _drawn(x: Tensor, prompt: Prompt, frames: list[Tensor], pipeline: Pipeline, options: SampleOptions) -> Drawn:
     """The samples for a renderer: in the categories of the data, with 0 instead of the pad value."""
     if prompt.pad is not None and pipeline.config.data.pad_value is not None:
         x = x.masked_fill(prompt.pad, 0)
     decoded = [_decoded_frame(frame, pipeline) for frame in frames]
     mask = pipeline.diffusion.noise.mask
-    return Drawn(x, prompt.given, prompt.pad, prompt.tokens, prompt.names, decoded, mask)
+    parts = (x, prompt.given, prompt.pad, prompt.tokens, prompt.names, decoded, mask)
+    return Drawn(*parts, seed=options.seed, where=options.where)
 
 
 def _decoded_frame(frame: Tensor, pipeline: Pipeline) -> Tensor:

@@ -6,8 +6,8 @@ Every closed form of the paper needs only two numbers of f. With m_x the noise p
     untouched = r f_x,  r = abar / (abar + (1 - abar) m_x)      P(never noised until t | x)
     noised    = 1 - r f_x                                       P(noised at least once | x)
 
-Support rule. Where m_x = 0 the element cannot have been noised: f = e_x and r = 1. The mask category of `Absorbing`
-is no data category: f is 0 there, as it is where the logit is -inf.
+Support rule. Where m_x = 0 the element cannot have been noised: f = e_x and r = 1. f is 0 at categories that data
+cannot have, the mask of `Absorbing` and those outside the `support`, as it is where the logit is -inf.
 
 So the code reads logits only of free elements with m_x > 0, at data categories. There each logit must be finite or
 -inf, with at least one finite logit in a row. All other logits may be anything, NaN included.
@@ -93,11 +93,9 @@ def _read(logits: Tensor, x: Tensor, noise: Noise, free: Tensor | None) -> Tenso
 
 
 def data_logits(logits: Tensor, noise: Noise) -> Tensor:
-    """Logits in float32 or better, -inf at the mask, which is no data category."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if noise.mask is None:
-        return logits
-    return logits.masked_fill(torch.arange(noise.num_classes, device=logits.device) == noise.mask, -torch.inf)
+    """Logits in float32 or better, -inf at categories that data cannot have."""
+    logits, data = logits.to(torch.promote_types(logits.dtype, torch.float32)), noise.data_on(logits.device)
+    return logits if data is None else torch.where(data, logits, -torch.inf)
 
 
 def _belief(x: Tensor, noise: Noise, level: Level, log_odds: Tensor, log_f: Tensor) -> Belief:

@@ -25,7 +25,7 @@ from usd3._internal.checks import (
 )
 from usd3._internal.graphs import GraphCache
 from usd3.core.belief import Belief, Level, model_belief
-from usd3.core.fused import IMPLEMENTATIONS, Problem, chosen
+from usd3.core.fused import IMPLEMENTATIONS, NoiseTables, Problem, chosen
 from usd3.core.mixture import Transition
 from usd3.core.noise import Noise
 from usd3.core.schedules import Schedule, Time
@@ -53,10 +53,12 @@ class Process:
         t_min: float = 1e-3,
         validate: bool = True,
         impl: str = "auto",
+        support: Any = None,
     ):
         require_type(isinstance(noise, Noise), "noise", noise, "a usd3 noise such as usd3.Uniform(K)")
         require_type(isinstance(schedule, Schedule), "schedule", schedule, "a usd3 schedule such as usd3.Cosine()")
-        self.noise, self.schedule, self.validate = noise, schedule, validate
+        self.noise = noise if support is None else noise.within(support)
+        self.schedule, self.validate = schedule, validate
         self.num_steps = None if num_steps is None else as_count(num_steps, "num_steps", 1)
         self.t_min = as_number(t_min, "t_min", 0, 1)
         require(impl in IMPLEMENTATIONS, "impl", impl, f"one of {', '.join(IMPLEMENTATIONS)}")
@@ -190,8 +192,7 @@ class Process:
 
         `is_step` says whether the `coefficients` are those of a step (then z = x_t counts) or of a rate.
         """
-        m = self.noise
-        return Problem.of(x_t, x_0, coefficients, is_step, m.num_classes, m.mask, m.table(x_t), free)
+        return Problem.of(x_t, x_0, coefficients, is_step, NoiseTables(*self.noise.tables(x_t)), free)
 
     # ---- coefficients of a batch, cached ------------------------------------------------------------------------
 
@@ -232,21 +233,34 @@ class Process:
 
     # ---- checked inputs -----------------------------------------------------------------------------------------
 
-    def categories(self, x: Tensor, name: str, checks: Checks, like: Tensor | None = None) -> Tensor:
-        """Categories 0..K-1 as int64, (B, N1, ..., Nk), in the shape of `like` where it is given."""
+    def categories(self, x: Tensor, name: str, checks: Checks) -> Tensor:
+        """Categories 0..K-1 as int64, (B, N1, ..., Nk)."""
         x = as_categories(x, self.noise.num_classes, name, checks)
-        if like is not None:
-            require(x.shape == like.shape, f"{name}.shape", tuple(x.shape), f"that of x_0, {tuple(like.shape)}")
         self.noise.require_fits(x.shape)
         return x
 
-    def data(self, x_0: Tensor, checks: Checks, name: str = "x_0", except_at: Tensor | None = None) -> Tensor:
-        """Clean categories as int64; the mask is refused, except where `except_at` is true."""
-        x_0, mask = self.categories(x_0, name, checks), self.noise.mask
-        if mask is not None:
+    def noisy(self, x_t: Tensor, checks: Checks, like: Tensor | None = None, except_at: Tensor | None = None) -> Tensor:
+        """Noisy categories as int64, in the shape of `like`; those that are neither data nor noise are refused.
+
+        The check leaves elements out where `except_at` is true.
+        """
+        x_t, noise = self.categories(x_t, "x_t", checks), self.noise
+        if like is not None:
+            require(x_t.shape == like.shape, "x_t.shape", tuple(x_t.shape), f"that of x_0, {tuple(like.shape)}")
+        if noise.support is not None:
             read = True if except_at is None else ~except_at
-            expected = f"data categories ({mask} is the mask, which num_classes counts)"
-            checks.refuse(name, x_0, lambda v: (v == mask) & read, expected)
+            expected = "categories of the support, or of the noise, of their elements"
+            checks.refuse("x_t", x_t, lambda v: ~noise.is_data(v) & (noise.at(v) == 0) & read, expected)
+        return x_t
+
+    def data(self, x_0: Tensor, checks: Checks, name: str = "x_0", except_at: Tensor | None = None) -> Tensor:
+        """Clean categories as int64; what data cannot have is refused, except where `except_at` is true."""
+        x_0, noise = self.categories(x_0, name, checks), self.noise
+        if noise.mask is not None or noise.support is not None:
+            read = True if except_at is None else ~except_at
+            reason = f"{noise.mask} is the mask, which num_classes counts"
+            reason = reason if noise.support is None else "those of the support of their elements"
+            checks.refuse(name, x_0, lambda v: ~noise.is_data(v) & read, f"data categories ({reason})")
         return x_0
 
     def masked_data(

@@ -42,6 +42,9 @@ class Diffusion(Process):
         validate: check values, at the cost of one device synchronisation per call. Shapes and types are always checked.
         impl: code of the losses and draws. "eager" is the reference, "chunked" runs anywhere, "triton" has fused
             kernels; "auto" takes the fastest.
+        support: the categories that data can have, bool (K,) or (..., K) for each element. Noise lives inside it (and
+            at the mask), f is 0 outside it, and x_0 outside it is refused. None: data can have every category but the
+            mask.
     """
 
     def __repr__(self) -> str:
@@ -84,7 +87,7 @@ class Diffusion(Process):
         """q(x_s | x_t, x_0) = B(e_x0), Prop. 1."""
         checks = Checks(self.validate)
         x_0 = self.data(x_0, checks)
-        x_t = self.categories(x_t, "x_t", checks, like=x_0)
+        x_t = self.noisy(x_t, checks, like=x_0)
         time, before = self.times(t, s, x_t, checks)
         checks.raise_first()
         truth = true_belief(x_0, x_t, self.noise, self.level(time, x_t))
@@ -93,7 +96,7 @@ class Diffusion(Process):
     def backward(self, logits: Tensor, x_t: Tensor, t: Time, s: Time) -> Mixture:
         """p(x_s | x_t) = B(f), f = softmax(logits), Prop. 2."""
         checks = Checks(self.validate)
-        x_t = self.categories(x_t, "x_t", checks)
+        x_t = self.noisy(x_t, checks)
         time, before = self.times(t, s, x_t, checks)
         model = self.belief(logits, x_t, time, checks)
         checks.raise_first()
@@ -102,7 +105,7 @@ class Diffusion(Process):
     def draw(self, logits: Tensor, x_t: Tensor, t: Time, s: Time, generator: torch.Generator | None = None) -> Tensor:
         """Draw x_s ~ p(x_s | x_t), f = softmax(logits): one step of the exact sampler, in the shape of x_t."""
         checks = Checks(self.validate)
-        x_t = self.categories(x_t, "x_t", checks)
+        x_t = self.noisy(x_t, checks)
         time, before = self.times(t, s, x_t, checks)
         checks.raise_early(x_t.device)
 
@@ -130,7 +133,7 @@ class Diffusion(Process):
     def _at(self, logits: Tensor, x_t: Tensor, t: Time) -> tuple[Belief, Level, Transition]:
         """The belief at x_t, the level of t and the weights of the reverse rate."""
         checks = Checks(self.validate)
-        x_t = self.categories(x_t, "x_t", checks)
+        x_t = self.noisy(x_t, checks)
         time = self.time(t, x_t, "t", checks, positive=True)
         model = self.belief(logits, x_t, time, checks)
         checks.raise_first()
@@ -226,7 +229,7 @@ class Diffusion(Process):
         checks = Checks(self.validate)
         x_0, given, pad, free = self.masked_data(x_0, given, pad, checks)
         require(len(x_0) > 0, "x_0.shape", tuple(x_0.shape), "at least one object")
-        x_t = self.categories(x_t, "x_t", checks, like=x_0)
+        x_t = self.noisy(x_t, checks, like=x_0, except_at=pad)
         time = self.time(t, x_0, "t", checks, positive=True)
         checks.raise_early(x_0.device)
         batch = NoisyBatch(x_0, x_t, time, free, given, pad, checks, None)
@@ -243,7 +246,7 @@ class Diffusion(Process):
         """
         checks = Checks(self.validate)
         x_0 = self.data(x_0, checks)
-        x_t = self.categories(x_t, "x_t", checks, like=x_0)
+        x_t = self.noisy(x_t, checks, like=x_0)
         if s is None:
             time, before = self.time(t, x_t, "t", checks, positive=True), None
         else:

@@ -17,11 +17,12 @@ from usd3.core.belief import FINITE, Level, model_belief
 from usd3.core.mixture import Jumps, jump_mixture
 from usd3.core.noise import Noise
 from usd3.core.terms import LossTerms
-from usd3.kernels import IMPLEMENTATIONS, Leap, Problem, Projection, chosen, flattened, weighted_loss
+from usd3.kernels import IMPLEMENTATIONS, Leap, NoiseTables, Problem, Projection, chosen, flattened, weighted_loss
 
 __all__ = [
     "IMPLEMENTATIONS",
     "FusedTerms",
+    "NoiseTables",
     "Problem",
     "Projection",
     "chosen",
@@ -132,8 +133,7 @@ def leap_of(noise: Noise, level: Level, jumps: Jumps, x: Tensor, v: Tensor | Non
     return Leap(
         x=flattened(x),
         coefficients=torch.stack([number.reshape(-1) for number in torch.broadcast_tensors(*numbers)]),
-        num_classes=noise.num_classes,
-        mask=-1 if noise.mask is None else noise.mask,
+        noise=NoiseTables(*noise.tables(x)),
         m_x=None if closed_form else flattened(noise.at(x)),
         noisy=None if closed_form or v is None else flattened(noise.other(x, v)),
         free=None if free is None else flattened(free),

@@ -3,6 +3,9 @@
 `Uniform` and `Absorbing` are the usual ones; `Marginal` is any distribution, shared by all elements (probs of shape
 (K,)) or one for each (probs of shape (..., K)). Zeros are allowed: a category with m_x = 0 is never noise, so an
 element with that category is certainly clean (the support rule, see `usd3.core.belief`).
+
+Data may have only some categories. The mask is none of theirs, and `Noise.within` takes further ones away, from all
+elements or from each its own: the columns of a table share numbers, and each has as many as it needs.
 """
 
 from typing import Any, ClassVar
@@ -19,10 +22,15 @@ __all__ = ["Absorbing", "Marginal", "Noise", "Uniform"]
 class Noise:
     """Base class: a stationary distribution, `probs` of shape (K,) or (..., K), float64.
 
-    The sums may miss 1 by 1e-4; probs are renormalised. `mask` is the category that no data can have, or None.
+    The sums may miss 1 by 1e-4; probs are renormalised.
     """
 
     mask: int | None = None
+    """A category that no data can have, or None."""
+    is_absorbing: ClassVar[bool] = False
+    """Whether all noise is the mask, m = e_mask."""
+    support: Tensor | None = None
+    """(K,) or (..., K) bool on the CPU: the categories that data can have; None: all but the mask."""
     has_closed_form: ClassVar[bool] = False
     """Whether kernels know m by a formula and need no table: it is uniform, or the mask alone."""
 
@@ -37,10 +45,51 @@ class Noise:
         require(abs(worst - 1) <= 1e-4, "probs.sum(-1)", worst, "1 within 1e-4 (Marginal.from_data counts data)")
         self.probs = (probs / total).contiguous()  # kernels read it row by row
         self.num_classes: int = shape[-1]
-        self.has_zeros = bool((probs == 0).any())
+        self.has_zeros = bool((probs == 0).any())  # at a category of data
         self.smallest = float(self.probs[self.probs > 0].min())  # but for zeros
         self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
         self._cdfs: dict[torch.device, Tensor] = {}
+        self._data: dict[torch.device, Tensor] = {}
+
+    # ---- which categories data can have -------------------------------------------------------------------------
+
+    def within(self, support: Any) -> "Noise":
+        """The noise of data that have the categories of `support` alone, bool (K,) or (..., K).
+
+        Noise outside the support is left out, and the rest renormalised: uniform noise is uniform within it. The mask,
+        where there is one, is never data, whatever `support` says.
+        """
+        support = torch.as_tensor(support).detach().cpu()
+        require_type(support.dtype == torch.bool, "support", support, "booleans, (..., K)")
+        shape = tuple(support.shape)
+        fits = support.numel() > 0 and shape[-1:] == (self.num_classes,)
+        require(fits, "support.shape", shape, f"(..., {self.num_classes}), the categories of each element")
+        if self.mask is not None:
+            support = support.clone()
+            support[..., self.mask] = False
+        least = int(support.sum(-1).min())
+        require(least >= 1, "support", f"an element with {least} categories", "at least one category for each element")
+        return self._within(support)
+
+    def _within(self, support: Tensor) -> "Noise":
+        return _Within(self, support)
+
+    def data_on(self, device: torch.device) -> Tensor | None:
+        """Which categories data can have, bool (K,) or (..., K), on a device; None: all. Copied there once."""
+        if self.support is None and self.mask is None:
+            return None
+        if device not in self._data:
+            data = torch.arange(self.num_classes).ne(self.mask or 0) if self.support is None else self.support
+            with torch.inference_mode(False):  # the copy outlives this call
+                self._data[device] = data.to(device)
+        return self._data[device]
+
+    def is_data(self, x: Tensor) -> Tensor:
+        """Whether data can have the category of each element, bool in the shape of x."""
+        data = self.data_on(x.device)
+        return torch.ones_like(x, dtype=torch.bool) if data is None else _at(data, x)
+
+    # ---- m --------------------------------------------------------------------------------------------------------
 
     def probs_on(self, device: torch.device, dtype: torch.dtype = torch.float64) -> Tensor:
         """m, (K,) or (..., K), on a device; copied there once."""
@@ -50,24 +99,20 @@ class Noise:
                 self._copies[key] = self.probs.to(device=device, dtype=dtype)
         return self._copies[key]
 
-    def table(self, x: Tensor) -> Tensor | None:
-        """m as kernels read it: a table (P, K), float64 without gaps; element i of x in row-major order has row i % P.
+    def tables(self, x: Tensor) -> tuple[int, int, bool, Tensor | None, Tensor | None]:
+        """What kernels know of the noise: the arguments of `usd3.kernels.NoiseTables`, for the elements of x.
 
-        None where kernels know m by a formula.
+        m and the support are tables (P, K) without gaps; element i of x in row-major order has row i % P. m is None
+        where kernels know it by a formula, the support where the mask alone is no data.
         """
-        if self.has_closed_form:
-            return None
-        m, own = self.probs_on(x.device), x.shape[x.dim() - (self.probs.dim() - 1) :]
-        if m.numel() == self.num_classes or m.shape[:-1] == own:
-            return m.reshape(-1, self.num_classes)
-        return m.expand(*own, self.num_classes).reshape(-1, self.num_classes).contiguous()
+        m = None if self.has_closed_form else _as_table(self.probs_on(x.device), x)
+        data = None if self.support is None else self.data_on(x.device)
+        support = None if data is None else _as_table(data, x)
+        return self.num_classes, -1 if self.mask is None else self.mask, self.is_absorbing, m, support
 
     def at(self, x: Tensor) -> Tensor:
         """m_x, the probability of each element's category, float64 in the shape of x."""
-        m = self.probs_on(x.device)
-        if m.dim() == 1:
-            return m[x]
-        return m.expand(*x.shape, self.num_classes).gather(-1, x[..., None]).squeeze(-1)
+        return _at(self.probs_on(x.device), x)
 
     def sample(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draw from m, in the shape of x."""
@@ -89,20 +134,21 @@ class Noise:
     def other(self, x: Tensor, u: Tensor) -> Tensor:
         """The draw of `sample_other` for given uniforms u, float64 in the shape of x."""
         cdf = self.cdf(x.device)
-        upto = cdf[x] if cdf.dim() == 1 else cdf.expand(*x.shape, -1).gather(-1, x[..., None]).squeeze(-1)
+        upto = _at(cdf, x)
         below = upto - self.at(x)
         v = u * (below + (1 - upto))  # skip the interval of x
         return invert_cdf(cdf, torch.where(v < below, v, upto + (v - below)))
 
     def require_fits(self, shape: torch.Size) -> None:
-        """Refuse elements of this shape unless m of each element broadcasts to it."""
-        if self.probs.dim() == 1:
-            return
-        try:
-            fits = torch.broadcast_shapes(self.probs.shape[:-1], shape) == shape
-        except RuntimeError:
-            fits = False
-        require(fits, "noise.probs.shape", tuple(self.probs.shape), f"(..., K) that broadcasts to {(*shape, 'K')}")
+        """Refuse elements of this shape unless m and the support of each element broadcast to it."""
+        for name, table in (("support", self.support), ("noise.probs", self.probs)):
+            if table is None or table.dim() == 1:
+                continue
+            try:
+                fits = torch.broadcast_shapes(table.shape[:-1], shape) == shape
+            except RuntimeError:
+                fits = False
+            require(fits, f"{name}.shape", tuple(table.shape), f"(..., K) that broadcasts to {(*shape, 'K')}")
 
     def cdf(self, device: torch.device) -> Tensor:
         """Cumulative sums of m, float64 (K,) or (..., K), on a device; computed once."""
@@ -113,7 +159,7 @@ class Noise:
         return self._cdfs[device]
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_copies": {}, "_cdfs": {}}
+        return vars(self) | {"_copies": {}, "_cdfs": {}, "_data": {}}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.num_classes})"
@@ -146,6 +192,7 @@ class Absorbing(Noise):
     """m is 1 at one extra category, the mask: by default the last of `num_classes`, which counts it."""
 
     has_closed_form = True
+    is_absorbing = True
 
     def __init__(self, num_classes: int, mask: int | None = None):
         num_classes = as_count(num_classes, "num_classes", 2)
@@ -162,6 +209,11 @@ class Absorbing(Noise):
     def other(self, x: Tensor, u: Tensor) -> Tensor:
         """The mask: the only category that an unmasked element can turn into."""
         return self.sample(x)
+
+    def _within(self, support: Tensor) -> "Absorbing":
+        inside = Absorbing(self.num_classes, self.mask)
+        inside.support = support
+        return inside
 
     def __repr__(self) -> str:
         return f"Absorbing({self.num_classes}, mask={self.mask})"
@@ -196,3 +248,34 @@ class Marginal(Noise):
             counts = counts.reshape(*x.shape[1:], num_classes)
         counts = counts + smoothing
         return cls(counts / counts.sum(-1, keepdim=True))
+
+
+class _Within(Noise):
+    """Another noise, restricted to a support; see `Noise.within`."""
+
+    def __init__(self, whole: Noise, support: Tensor):
+        inside = whole.probs * support
+        total = inside.sum(-1, keepdim=True)
+        least, expected = float(total.min()), "some noise within the support of each element"
+        require(least > 0, "noise.probs", f"{least:g} within the support", expected)
+        super().__init__(inside / total)
+        self.whole, self.mask, self.support = whole, whole.mask, support
+        self.has_zeros = bool(((self.probs == 0) & support).any())
+
+    def __repr__(self) -> str:
+        return f"{self.whole!r} within a support"
+
+
+def _at(table: Tensor, x: Tensor) -> Tensor:
+    """The entry of each element's category, in the shape of x, of a table (K,) or (..., K) that broadcasts to x."""
+    if table.dim() == 1:
+        return table[x]
+    return table.expand(*x.shape, table.shape[-1]).gather(-1, x[..., None]).squeeze(-1)
+
+
+def _as_table(table: Tensor, x: Tensor) -> Tensor:
+    """(K,) or (..., K) as (P, K) without gaps; element i of x in row-major order has row i % P."""
+    K, own = table.shape[-1], x.shape[x.dim() - (table.dim() - 1) :]
+    if table.numel() == K or table.shape[:-1] == own:
+        return table.reshape(-1, K)
+    return table.expand(*own, K).reshape(-1, K).contiguous()

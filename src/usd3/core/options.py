@@ -1,9 +1,11 @@
 """The section `diffusion` of a recipe: noise, schedule and kind of time."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from usd3._internal.checks import as_count, require
 from usd3._internal.fields import require_fields
@@ -53,8 +55,14 @@ class DiffusionConfig:
         """Default number of sampling steps: 100, or T where T is smaller."""
         return min(_USUAL_STEPS, self.num_steps or _USUAL_STEPS)
 
-    def build(self, num_classes: int, marginal: list[float] | None = None) -> Diffusion:
-        """The diffusion on `num_classes` data categories; `marginal` are their frequencies, for marginal noise."""
+    def build(self, num_classes: int, marginal: Any = None, support: Tensor | None = None) -> Diffusion:
+        """The diffusion on K = `num_classes` data categories.
+
+        Args:
+            num_classes: K.
+            marginal: frequencies of the categories, (K,) or (..., K) for each element, for marginal noise.
+            support: the categories that data can have, bool (..., K); None: all.
+        """
         noise: Noise
         if self.noise == "uniform":
             noise = Uniform(num_classes)
@@ -62,12 +70,15 @@ class DiffusionConfig:
             noise = Absorbing(num_classes + 1)
         else:
             require(marginal is not None, "marginal", marginal, "the frequencies of the categories")
-            noise = Marginal(torch.tensor(marginal, dtype=torch.float64))
+            noise = Marginal(torch.as_tensor(marginal, dtype=torch.float64))
+        if support is not None and noise.num_classes > num_classes:  # the mask is no data
+            support = F.pad(support, (0, noise.num_classes - num_classes))
         try:
             schedule = SCHEDULES[self.schedule](**self.schedule_options)
         except TypeError as error:
             raise ValueError(f"diffusion.schedule_options = {self.schedule_options}: {error}") from None
         ends = float(schedule.alpha_bar(torch.tensor(1.0, dtype=torch.float64))) == 0
-        fits = ends or not noise.has_zeros
+        inside = noise if support is None else noise.within(support)
+        fits = ends or not inside.has_zeros
         require(fits, "diffusion.schedule", self.schedule, f"cosine or linear, which end at 0, with {self.noise} noise")
-        return Diffusion(noise, schedule, num_steps=self.num_steps, t_min=self.t_min)
+        return Diffusion(noise, schedule, num_steps=self.num_steps, t_min=self.t_min, support=support)

@@ -108,7 +108,8 @@ def _columns(results: Mapping[str, Any]) -> dict[str, Metric]:
 def metrics_of(rows: Sequence[Row]) -> dict[str, Metric]:
     """All metrics that rows can have, by key, in the order of the columns."""
     own = {key: metric for row in rows for key, metric in row.columns.items()}
-    return _OF_SEQUENCES | _OF_KINDS | own | _OF_ALL
+    others = {key: metric for key, metric in (_OF_SEQUENCES | _OF_KINDS).items() if key not in own}
+    return others | own | _OF_ALL
 
 
 def _metrics(row: Mapping[str, Any], bits: float | None) -> dict[str, Summary]:

@@ -6,6 +6,7 @@ Kinds that are measured in sets drawn from nothing, such as images, are in `usd3
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from usd3._internal.threads import waiting_asleep
 from usd3.core.samplers import Corrector, Step
 from usd3.evaluation.held_out import HeldOut
 from usd3.evaluation.ratios import SharedPrefixes, as_columns, as_numbers, shared_prefixes
-from usd3.evaluation.references import chain_bits, reference_runs
+from usd3.evaluation.references import fitted_models, model_bits, reference_runs
 from usd3.evaluation.results import Evaluation, Rows
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.evaluation.tasks import Draws, draw_runs
@@ -85,10 +86,14 @@ class Continuations:
         results = evaluate(self.pipeline, self.dataset, self.held_out, settings, tokens, self.shared, ratio_tokens)
         if "free_tokens" in generated:
             free = generated["free_tokens"]
-            structure = self.dataset.kind.structure(free)
+            structure = self.dataset.kind.informed_by(self.dataset).structure(free)
             results.rows = _with_second_row(results.rows, "model, from nothing", structure)
             results.free_objects = free.shape[1]
         return results
+
+    def report(self, generated: Draws, folder: Path) -> list[str]:
+        """No files: continuations have tables alone."""
+        return []
 
 
 def continue_held_out(
@@ -134,14 +139,17 @@ def evaluate(
     valid = bool(((generated >= 0) & (generated < dataset.num_classes)).all())
     require(valid, "samples", "padding where held-out objects have none", f"categories 0..{dataset.num_classes - 1}")
     skip = 0 if settings.include_prefix else held_out.prefix
-    row = dataset.kind.metrics(generated, truth, skip, pad)
+    kind = dataset.kind.informed_by(dataset)
+    row = kind.metrics(generated, truth, skip, pad)
     used = asdict(settings.known_for(pipeline)) | {"prefix": held_out.prefix}
     columns = dict(dataset.kind.columns)
     results = Evaluation(used, len(truth), held_out.skipped, {"model": row}, columns=columns)
     if settings.bound_samples:
-        results.bits_per_element["model (upper bound)"] = _bound_in_bits(pipeline, held_out, settings)
+        bits = _bound_in_bits(pipeline, held_out, settings)
+        results.bits_per_element["model (upper bound)"] = bits
+        row |= kind.likelihoods(bits, truth)
     if settings.baselines:
-        say("measuring a Markov chain and other held-out objects")
+        say("measuring the reference rows")
         references = evaluate_references(dataset, held_out, replace(settings, runs=len(generated)), shared)
         results.rows |= references.rows
         results.bits_per_element |= references.bits_per_element
@@ -192,13 +200,17 @@ def evaluate_references(
     their ratio is infinite.
     """
     truth, pad = _flat(held_out)
-    prefix = held_out.prefix
+    prefix, kind = held_out.prefix, dataset.kind.informed_by(dataset)
     skip = 0 if settings.include_prefix else prefix
-    continuations = reference_runs(dataset, truth, prefix, pad, settings.runs, settings.seed)
-    rows = {name: dataset.kind.metrics(runs, truth, skip, pad) for name, runs in continuations.items()}
-    bits = {"Markov chain": chain_bits(dataset, truth, prefix, pad)}
+    models = fitted_models(dataset)
+    continuations = reference_runs(models.drawn, truth, prefix, pad, settings.runs, settings.seed)
+    rows = {name: kind.metrics(runs, truth, skip, pad) for name, runs in continuations.items()}
+    bits = {name: model_bits(model, truth, prefix, pad) for name, model in models.measured.items()}
+    for name, value in bits.items():
+        rows[name] |= kind.likelihoods(value, truth)
     if shared is not None:
-        continuations = reference_runs(dataset, shared.truth.flatten(1), prefix, None, settings.runs, settings.seed)
+        flat = shared.truth.flatten(1)
+        continuations = reference_runs(models.drawn, flat, prefix, None, settings.runs, settings.seed)
         for name, runs in continuations.items():
             ratios = shared.measured(runs.unflatten(2, held_out.truth.shape[1:]), settings.include_prefix)
             rows[name] = rows.get(name, {}) | as_columns(ratios)

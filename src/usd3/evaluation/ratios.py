@@ -25,6 +25,8 @@ Ratios = dict[str, dict[str, Summary]]
 """For each distance, such as "3g outliers": `to_test`, the distance to the truth; `to_train`, the distance to the
 training objects; and their ratio, as it is printed in the paper (`literal`) and with both swapped (`swapped`)."""
 
+_MOST_MATCHES = 1000  # training objects that one object is compared with
+_MOST_ELEMENTS = 2**24  # of the training objects that are searched, evenly spread where there are more
 _DISTANCES = {
     f"{n}g {name}": partial(distance, n=n)
     for n in (1, 2, 3)
@@ -40,7 +42,7 @@ class SharedPrefixes:
         rows: the indices of these objects among the objects that they were chosen from.
         truth: (N, ...) the objects, in the categories of the data.
         train: (M, L) the training objects, flat.
-        matches: for each of the N objects, the indices of the training objects that begin like it.
+        matches: for each of the N objects, the indices of the training objects that begin like it, at most 1,000.
         prefix: number of elements that are the same.
     """
 
@@ -63,12 +65,12 @@ class SharedPrefixes:
             prefix: number of elements that must be the same.
             limit: take the first so many; None: all.
         """
-        unpadded = _is_unpadded(len(dataset.train), dataset.train.pad)
-        train = dataset.decoded(dataset.train.tokens.long()).flatten(1)[unpadded]
+        rows = dataset.train.spread(_MOST_ELEMENTS)
+        train = dataset.decoded(rows.tokens.long()).flatten(1)[_is_unpadded(len(rows), rows.pad)]
         matches = matching_rows(truth.flatten(1), train, prefix) if prefix and len(train) else []
         usable = _is_unpadded(len(truth), pad).tolist()
-        rows = [i for i, match in enumerate(matches) if len(match) and usable[i]][:limit]
-        return cls(rows, truth[rows], train, [matches[i] for i in rows], prefix)
+        shared = [i for i, match in enumerate(matches) if len(match) and usable[i]][:limit]
+        return cls(shared, truth[shared], train, [_at_most(matches[i]) for i in shared], prefix)
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -147,6 +149,12 @@ def as_numbers(ratios: Ratios, objects: int) -> dict[str, dict[str, float]]:
         | {"objects": objects}
         for name, values in ratios.items()
     }
+
+
+def _at_most(match: Ints) -> Ints:
+    """At most 1,000 of the indices, evenly spread."""
+    count = min(_MOST_MATCHES, len(match))
+    return match[np.arange(count) * len(match) // count]
 
 
 def _is_unpadded(num: int, pad: Tensor | None) -> Tensor:

@@ -62,7 +62,8 @@ class Evaluation:
     def as_text(self) -> str:
         """The tables as plain text."""
         lines = [format_table(_with_columns(self.rows, COLUMNS))]
-        titles = {key: metric.title for key, metric in self.columns.items()}
+        measured = {key for row in self.rows.values() for key in row}
+        titles = {key: metric.title for key, metric in self.columns.items() if key in measured}
         if structure := _with_columns(self.rows, titles):
             lines += ["", format_table(structure, titles)]
         if self.bits_per_element:

@@ -16,7 +16,8 @@ class _Settings:
     """What to measure.
 
     Args:
-        prefix: number of given elements of each held-out object; null: as in training. Images are drawn from nothing.
+        prefix: number of given elements of each held-out object; null: as in training. Images and
+            boards are drawn from nothing.
         runs: number of continuations of each object, or of sets of images; the table has their mean and standard
             deviation.
         steps: sampling steps; null: 100, or all of a model with fewer in discrete time.

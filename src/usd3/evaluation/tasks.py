@@ -1,6 +1,7 @@
 """What an evaluation asks a model to draw: the interface of the tasks, and the draws they share."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -18,7 +19,8 @@ Draws = dict[str, Tensor]
 """Objects (R, N, ...) of R runs in the categories of the data, by the name of their array in a file of samples.
 
 "tokens" are continuations of held-out objects or sets drawn from nothing, "ratio_tokens" continuations for the
-train-to-test ratios, "free_tokens" objects drawn from nothing beside continuations.
+train-to-test ratios, "free_tokens" objects drawn from nothing beside continuations, "filled_tokens" objects whose holes
+were filled beside sets drawn from nothing.
 """
 
 
@@ -34,6 +36,9 @@ class Task(Protocol):
 
     def measure(self, generated: Draws, settings: EvaluationSettings) -> Evaluation:
         """Measure draws."""
+
+    def report(self, generated: Draws, folder: Path) -> list[str]:
+        """Write pictures and tables of draws into a folder; the names of the files, if the kind has any."""
 
 
 def draw_runs(

@@ -28,12 +28,13 @@ Tests and benchmarks have the same names: tests/kernels/test_loss.py and benchma
 
 from usd3.kernels.choice import IMPLEMENTATIONS, chosen
 from usd3.kernels.draw import Leap, draw
-from usd3.kernels.loss import Problem, flattened, terms, weighted_loss
+from usd3.kernels.loss import NoiseTables, Problem, flattened, terms, weighted_loss
 from usd3.kernels.projection import Projection, projected_loss
 
 __all__ = [
     "IMPLEMENTATIONS",
     "Leap",
+    "NoiseTables",
     "Problem",
     "Projection",
     "chosen",

@@ -8,7 +8,9 @@ import threading
 import torch
 from torch import Tensor
 
-__all__ = ["CELLS", "SCRATCH", "fill_softmax", "numbers_of_rows", "rows_at_once"]
+from usd3.kernels.loss import NoiseTables
+
+__all__ = ["CELLS", "SCRATCH", "data_logits", "fill_softmax", "numbers_of_rows", "places", "rows_at_once"]
 
 CELLS = 1 << 20
 """Logits in a chunk. Larger chunks are faster, as each operation on vectors (n,) has a fixed cost."""
@@ -67,17 +69,32 @@ def numbers_of_rows(numbers: Tensor, elements: int, rows: slice | Tensor, first:
     return repeated[:, start - skipped * elements : stop - skipped * elements]
 
 
-def fill_softmax(logits: Tensor, e: Tensor, at: Tensor, mask: int) -> tuple[Tensor, Tensor]:
-    """Write exp(logits - top) into e (n, K), 0 at the categories `at` (n, j) and at the mask; top is a row's maximum.
+def places(rows: slice | Tensor, count: int, device: torch.device, first: int = 0) -> Tensor:
+    """The rows of a table of `count` rows that belong to these rows of a problem, (n,): (rows + first) % count."""
+    index = torch.arange(rows.start, rows.stop, device=device) if isinstance(rows, slice) else rows
+    return (index + first) % count
 
-    The mask is no data category (f is 0 there): with mask >= 0 its logit does not count for the maximum either.
+
+def data_logits(logits: Tensor, e: Tensor, noise: NoiseTables, rows: slice | Tensor, first: int = 0) -> Tensor:
+    """The logits (n, K) of these rows, -inf at categories that data cannot have; copied into e where there are such."""
+    if noise.support is None and noise.mask < 0:
+        return logits
+    logits = e.copy_(logits)
+    if noise.support is None:
+        logits[:, noise.mask] = -torch.inf
+        return logits
+    support = noise.support
+    if len(support) > 1:
+        support = support[places(rows, len(support), support.device, first)]
+    return logits.masked_fill_(~support, -torch.inf)
+
+
+def fill_softmax(logits: Tensor, e: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """Write exp(logits - top) into e (n, K), 0 at the categories `at` (n, j); top is a row's maximum.
 
     Returns:
         The sum of e, (n,), and logits - top at the categories `at`, (n, j); both float64.
     """
-    if mask >= 0:
-        logits = e.copy_(logits)
-        logits[:, mask] = -torch.inf
     top = logits.amax(1, keepdim=True).to(e.dtype)
     below_top = logits.gather(1, at).double().sub_(top)
     torch.sub(logits, top, out=e).mul_(_LOG2_E).exp2_()

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from usd3.kernels.chunked_common import SCRATCH, fill_softmax, numbers_of_rows, rows_at_once
+from usd3.kernels.chunked_common import SCRATCH, data_logits, fill_softmax, numbers_of_rows, rows_at_once
 from usd3.kernels.draw import ALPHA_BAR, FORWARD, LOST, TO_DATA, TO_NOISE, Leap
 
 __all__ = ["draw_rows"]
@@ -24,15 +24,16 @@ def _draw_chunk(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, spare: T
     numbers = numbers_of_rows(p.coefficients, len(p.x) // p.coefficients.shape[1], rows)
     to_data, to_noise, forward = numbers[TO_DATA], numbers[TO_NOISE], numbers[FORWARD]
     alpha_bar, lost = numbers[ALPHA_BAR], numbers[LOST]
-    if p.mask >= 0:  # all noise is the mask
-        m_x = (x == p.mask).double()
+    noise = p.noise
+    if noise.absorbing:
+        m_x = (x == noise.mask).double()
     else:
-        m_x = torch.full_like(to_data, 1 / p.num_classes) if p.m_x is None else p.m_x[rows]
-    others, below_top = fill_softmax(logits[rows], e, x[:, None], p.mask)
+        m_x = torch.full_like(to_data, 1 / noise.num_classes) if p.m_x is None else p.m_x[rows]
+    others, below_top = fill_softmax(data_logits(logits[rows], e, noise, rows), e, x[:, None])
     e_x = below_top.exp().squeeze(1)
     total, back = others + e_x, lost * m_x
     not_f_x, c_f = others / total, (others + e_x * back / (alpha_bar + back)) / total  # 1 - f_x and c(f)
-    if p.mask >= 0 or p.m_x is not None:  # where m_x = 0, f = e_x and x is no noise
+    if noise.absorbing or p.m_x is not None:  # where m_x = 0, f = e_x and x is no noise
         is_certain = m_x == 0
         not_f_x, c_f = not_f_x.masked_fill_(is_certain, 0.0), c_f.masked_fill_(is_certain, 0.0)
     to_f, to_m = to_data * not_f_x, (to_noise * c_f + forward) * (1 - m_x)  # mass that goes to f and to m
@@ -48,10 +49,10 @@ def _draw_chunk(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, spare: T
         goes_to_m, goes_to_f, bad = (which & p.free[rows] for which in (goes_to_m, goes_to_f, bad))
     if p.noisy is not None:
         noisy = p.noisy[rows]
-    elif p.mask >= 0:
-        noisy = torch.full_like(x, p.mask)
+    elif noise.absorbing:
+        noisy = torch.full_like(x, noise.mask)
     else:  # uniform over the K - 1 categories other than x
-        noisy = (v * (p.num_classes - 1)).long()
+        noisy = (v * (noise.num_classes - 1)).long()
         noisy += noisy >= x
     new = torch.where(goes_to_m, noisy, x)
     jumping = goes_to_f.nonzero().squeeze(1)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from usd3.kernels.chunked_common import SCRATCH, fill_softmax, numbers_of_rows, rows_at_once
+from usd3.kernels.chunked_common import SCRATCH, data_logits, fill_softmax, numbers_of_rows, places, rows_at_once
 from usd3.kernels.loss import ALPHA_BAR, LOST, Problem
 
 __all__ = ["loss_rows"]
@@ -46,7 +46,8 @@ def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradie
         buffers = [buffer[: chunk.stop - start] for buffer in spare]
         e = gradient[chunk] if direct and gradient is not None else buffers.pop()
         c = _row_constants(p, rows, weights)
-        chunk_terms = torch.stack(_loss(_logits_of(logits, rows, e), e, buffers, p, c, with_l2, gradient is not None))
+        chosen = data_logits(_logits_of(logits, rows, e), e, p.noise, rows, p.first)
+        chunk_terms = torch.stack(_loss(chosen, e, buffers, p, c, with_l2, gradient is not None))
         terms[:, rows] = chunk_terms if read is None else chunk_terms.to(dtype)
         if gradient is not None and not direct:
             gradient[rows] = e.to(gradient.dtype)
@@ -62,11 +63,11 @@ def _logits_of(logits: Tensor, rows: slice | Tensor, e: Tensor) -> Tensor:
 
 def _is_read(p: Problem) -> Tensor | None:
     """Which rows are read, (R,) bool: those that are free and not certainly clean (m_x > 0). None: all."""
-    if p.mask >= 0:  # all noise is the mask
-        noisy = p.x == p.mask
-    elif p.m is not None and not bool((p.m > 0).all()):
-        number = torch.arange(p.first, p.first + len(p.x), device=p.x.device)
-        noisy = p.m[number % len(p.m), p.x] > 0
+    m = p.noise.m
+    if p.noise.absorbing:
+        noisy = p.x == p.noise.mask
+    elif m is not None and not bool((m > 0).all()):
+        noisy = m[places(slice(0, len(p.x)), len(m), p.x.device, p.first), p.x] > 0
     else:
         return p.free
     return noisy if p.free is None else noisy & p.free
@@ -99,17 +100,17 @@ def _row_constants(p: Problem, rows: slice | Tensor, weights: Tensor) -> _RowCon
     same = (x == x_0).double()
     apart, at, m = 1 - same, torch.stack([x_0, x], 1), None
     m_x: Tensor | float
-    if p.m is None:  # m_x is the same for all rows that are read: r and q are numbers of an object
-        m_x = 1 / p.num_classes if p.mask < 0 else 1.0
-        m_0 = apart * (m_x if p.mask < 0 else 0.0)
+    absorbing, table = p.noise.absorbing, p.noise.m
+    if table is None:  # m_x is the same for all rows that are read: r and q are numbers of an object
+        m_x = 1.0 if absorbing else 1 / p.noise.num_classes
+        m_0 = apart * (0.0 if absorbing else m_x)
         A, N, stay, r, q, *w = numbers_of_rows(_with_r_and_q(numbers, m_x), p.elements, rows, p.first)
     else:
-        index = torch.arange(rows.start, rows.stop, device=x.device) if isinstance(rows, slice) else rows
-        place = (index + p.first) % len(p.m)
-        m_x, m_0, m = p.m[place, x], p.m[place, x_0] * apart, p.m if len(p.m) == 1 else p.m[place]
+        place = places(rows, len(table), x.device, p.first)
+        m_x, m_0, m = table[place, x], table[place, x_0] * apart, table if len(table) == 1 else table[place]
         A, N, stay, r, q, *w = _with_r_and_q(numbers_of_rows(numbers, p.elements, rows, p.first), m_x)
     w_vlb, w_ce, w_l2 = weights[:, rows] if weights_by_row else w
-    return _RowConstants(p.mask >= 0, at, same, apart, m, m_x, m_0, A, N, stay, r, q, w_vlb, w_ce, w_l2)
+    return _RowConstants(absorbing, at, same, apart, m, m_x, m_0, A, N, stay, r, q, w_vlb, w_ce, w_l2)
 
 
 def _with_r_and_q(numbers: Tensor, m_x: Tensor | float) -> Tensor:
@@ -134,9 +135,9 @@ class _Prediction(NamedTuple):
     ce: Tensor  # -log f_x0
 
 
-def _prediction(logits: Tensor, e: Tensor, c: _RowConstants, mask: int) -> _Prediction:
+def _prediction(logits: Tensor, e: Tensor, c: _RowConstants) -> _Prediction:
     """Numbers of f = softmax(logits). Fills e with exp(logits - maximum), 0 at x and x_0."""
-    others, below_top = fill_softmax(logits, e, c.at, mask)
+    others, below_top = fill_softmax(logits, e, c.at)
     e_truth, e_x = below_top.exp().T
     e_0 = c.apart * e_truth
     rest_x, rest_0 = others + e_0, others + c.apart * e_x
@@ -153,7 +154,7 @@ def _loss(
     logits: Tensor, e: Tensor, buffers: list[Tensor], p: Problem, c: _RowConstants, with_l2: bool, with_gradient: bool
 ) -> tuple[Tensor, ...]:
     """vlb, ce, l2 and their weighted sum of n rows, (n,) each. With `with_gradient`, e (n, K) becomes the gradient."""
-    f = _prediction(logits, e, c, p.mask)
+    f = _prediction(logits, e, c)
     if c.is_mask:  # m = 0 at all others: k = 0, h = A f and the slope is 1
         vlb, f_slope, m_slope = c.A * f.f_others, f.f_others, c.m_0
     else:

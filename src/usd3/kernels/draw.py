@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from usd3.kernels.loss import as_rows
+from usd3.kernels.loss import NoiseTables, as_rows
 
 __all__ = ["ALPHA_BAR", "FORWARD", "LOST", "TO_DATA", "TO_NOISE", "Leap", "draw", "draw_rows"]
 
@@ -29,10 +29,8 @@ class Leap:
     Args:
         x: (R,) int64, the current categories. The D rows of an object follow one another.
         coefficients: (5, B) float64, the rows TO_DATA, TO_NOISE, FORWARD, ALPHA_BAR and LOST for each object.
-        num_classes: K.
-        mask: the mask category, or -1. A mask >= 0 says two things: no data has this category, so f is 0 there; and
-            all noise is this category, m = e_mask. `usd3.core.fused.leap_of` sets it from `Noise.mask`.
-        m_x: (R,) float64, the noise's probability of x. None where a kernel knows it: uniform noise, and the mask.
+        noise: the noise, and the categories of data. Its table m is not read.
+        m_x: (R,) float64, the noise's probability of x. None where a kernel knows it: uniform and absorbing noise.
         noisy: (R,) int64, where each element goes if it jumps to m. None where a kernel draws it, as for m_x.
         free: (R,) bool. Elements that are not free keep x; their logits are not read. None: all are free.
         damped: multiply all weights by exp(-L), L being their sum: the probability of exactly one event of a Poisson
@@ -41,8 +39,7 @@ class Leap:
 
     x: Tensor
     coefficients: Tensor
-    num_classes: int
-    mask: int = -1
+    noise: NoiseTables
     m_x: Tensor | None = None
     noisy: Tensor | None = None
     free: Tensor | None = None

@@ -36,6 +36,7 @@ __all__ = [
     "TO_NOISE",
     "VLB",
     "WEIGHTED",
+    "NoiseTables",
     "Problem",
     "as_rows",
     "flattened",
@@ -52,6 +53,27 @@ VLB, CE, L2, WEIGHTED = range(4)
 
 
 @dataclass(frozen=True)
+class NoiseTables:
+    """The noise m, and the categories that data can have. `usd3.core.noise.Noise.tables` has its arguments.
+
+    Args:
+        num_classes: K.
+        mask: a category that no data has, so that f is 0 there; -1: there is none.
+        absorbing: all noise is the mask, m = e_mask.
+        m: float64 table (P, K) of noise probabilities; row i of the whole problem has m[i % P]. None where a kernel
+            knows m: uniform and absorbing noise.
+        support: bool table (S, K) of the categories that data can have, the mask not among them; row i has
+            support[i % S]. f is 0 elsewhere. None: all categories but the mask.
+    """
+
+    num_classes: int
+    mask: int = -1
+    absorbing: bool = False
+    m: Tensor | None = None
+    support: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Problem:
     """R = B D rows, one per element, whose losses are wanted. The D rows of an object follow one another.
 
@@ -60,11 +82,7 @@ class Problem:
         x_0: (R,) int64, the true categories.
         coefficients: (5, B) float64, the rows TO_DATA, TO_NOISE, STAY, ALPHA_BAR and LOST for each object.
         is_step: True for a step t -> s, whose coefficients are probabilities and where z = x counts; False for a rate.
-        num_classes: K.
-        mask: the mask category, or -1. A mask >= 0 says two things: no data has this category, so f is 0 there; and
-            all noise is this category, m = e_mask. `Problem.of` sets it from `Noise.mask`.
-        m: float64 table (P, K) of noise probabilities; row i of the whole problem has m[i % P]. None where a kernel
-            knows m: uniform noise (mask = -1) and the mask alone.
+        noise: the noise, and the categories of data.
         free: (R,) bool. Rows that are not free are not read: their terms and gradients are 0. None: all are free.
         elements: D, the number of rows of an object.
         first: number of the first row, where these rows are a part of a larger problem.
@@ -74,9 +92,7 @@ class Problem:
     x_0: Tensor
     coefficients: Tensor
     is_step: bool
-    num_classes: int
-    mask: int = -1
-    m: Tensor | None = None
+    noise: NoiseTables
     free: Tensor | None = None
     elements: int = 1
     first: int = 0
@@ -88,9 +104,7 @@ class Problem:
         x_0: Tensor,
         coefficients: Tensor,
         is_step: bool,
-        num_classes: int,
-        mask: int | None,
-        m: Tensor | None,
+        noise: NoiseTables,
         free: Tensor | None = None,
     ) -> "Problem":
         """The problem of x, x_0 and `free`, each (B, N1, ..., Nk), as rows. The other arguments are the fields."""
@@ -99,9 +113,7 @@ class Problem:
             x_0=flattened(x_0),
             coefficients=coefficients,
             is_step=is_step,
-            num_classes=num_classes,
-            mask=-1 if mask is None else mask,
-            m=m,
+            noise=noise,
             free=None if free is None else flattened(free),
             elements=math.prod(x.shape[1:]),
         )
@@ -143,10 +155,9 @@ def weighted_loss(
 
         return projected_loss(logits, p, weights, with_l2, kind)
     if torch.compiler.is_compiling():
-        numbers = (p.is_step, p.num_classes, p.mask, p.elements)
-        sums: Tensor = _operation(
-            as_rows(logits), p.x, p.x_0, p.coefficients, p.m, p.free, weights, *numbers, with_l2, kind
-        )[0]
+        tensors = (as_rows(logits), p.x, p.x_0, p.coefficients, p.noise.m, p.noise.support, p.free, weights)
+        numbers = (p.is_step, p.noise.num_classes, p.noise.mask, p.noise.absorbing, p.elements)
+        sums: Tensor = _operation(*tensors, *numbers, with_l2, kind)[0]
         return sums
     with_gradient = logits.requires_grad and torch.is_grad_enabled()
     term_sums, loss = _WeightedLoss.apply(logits, p, weights, with_l2, kind, inplace, with_gradient)
@@ -267,17 +278,20 @@ def _operation(
     x_0: Tensor,
     coefficients: Tensor,
     m: Tensor | None,
+    support: Tensor | None,
     free: Tensor | None,
     weights: Tensor,
     is_step: bool,
     num_classes: int,
     mask: int,
+    absorbing: bool,
     elements: int,
     with_l2: bool,
     impl: str,
 ) -> tuple[Tensor, Tensor]:
     """The sums (4,) and the gradient (R, K) of the last, as one operation that torch.compile does not look into."""
-    p = Problem(x, x_0, coefficients, is_step, num_classes, mask, m, free, elements)
+    noise = NoiseTables(num_classes, mask, absorbing, m, support)
+    p = Problem(x, x_0, coefficients, is_step, noise, free, elements)
     gradient = torch.empty_like(rows, memory_format=torch.contiguous_format)
     return loss_rows(as_rows(rows), p, weights, with_l2, gradient, impl).sum(1), gradient
 
@@ -294,7 +308,7 @@ def _keep_gradient(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None
 
 def _hand_out_gradient(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     (gradient,) = ctx.saved_tensors
-    return (gradient * grad[WEIGHTED].to(gradient.dtype), *[None] * 12)
+    return (gradient * grad[WEIGHTED].to(gradient.dtype), *[None] * 14)
 
 
 _operation.register_autograd(_hand_out_gradient, setup_context=_keep_gradient)

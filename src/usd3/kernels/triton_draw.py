@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from usd3.kernels.draw import ALPHA_BAR, FORWARD, LOST, TO_DATA, TO_NOISE, Leap
-from usd3.kernels.triton_common import ABSORBING, LOG2_E, TABLE, UNIFORM
+from usd3.kernels.triton_common import ABSORBING, LOG2_E, UNIFORM, category_constants
 
 __all__ = ["draw_rows", "tile"]
 
@@ -31,9 +31,7 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
     out = torch.empty(R, dtype=torch.float64 if u is None else torch.int64, device=logits.device)
     if R == 0:
         return out
-    # here mask >= 0 says: m = e_mask, and f_mask = 0
-    kind = ABSORBING if p.mask >= 0 else UNIFORM if p.m_x is None else TABLE
-    B = p.coefficients.shape[1]
+    B, support = p.coefficients.shape[1], p.noise.support
     _draw_kernel[(R,)](
         logits,
         p.x.contiguous(),
@@ -42,13 +40,15 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
         p.coefficients.contiguous(),
         (p.coefficients if u is None else u).contiguous(),
         p.x if p.free is None else p.free.contiguous(),
+        p.x if support is None else support.contiguous(),
         out,
         R,
         R // B,
         B,
-        p.mask,
+        1 if support is None else len(support),
+        p.noise.mask,
         logits.stride(0),
-        KIND=kind,
+        **category_constants(p.noise),
         FREE=p.free is not None,
         DAMPED=p.damped,
         MASS_ONLY=u is None,
@@ -73,12 +73,17 @@ def tile(K: int) -> dict[str, Any]:
 
 
 @triton.jit
-def _load_others(logits, z, x, mask, read, K: tl.constexpr, KIND: tl.constexpr, FLOAT: tl.constexpr):
-    """Logits (n,) at the categories z (n,): -inf at x, at the mask, beyond K, and everywhere unless `read`."""
+def _load_others(
+    logits, z, x, mask, support, read,
+    K: tl.constexpr, MASK: tl.constexpr, SUPPORT: tl.constexpr, FLOAT: tl.constexpr,
+):  # fmt: skip
+    """Logits (n,) at the categories z (n,): -inf at x, where data cannot be, beyond K, and everywhere unless `read`."""
     l = tl.load(logits + z, mask=(z < K) & read, other=-float("inf")).to(FLOAT)
     is_other = z != x
-    if KIND == ABSORBING:
+    if MASK:
         is_other = is_other & (z != mask)
+    if SUPPORT:
+        is_other = is_other & (tl.load(support + z, mask=z < K, other=0) != 0)
     return tl.where(is_other, l, -float("inf"))
 
 
@@ -108,13 +113,17 @@ def _draw_kernel(
     coefficients,
     us,
     free,
+    supports,
     out,
     R,
     D,
     B,
+    S,
     mask,
     stride,
     KIND: tl.constexpr,
+    MASK: tl.constexpr,
+    SUPPORT: tl.constexpr,
     FREE: tl.constexpr,
     DAMPED: tl.constexpr,
     MASS_ONLY: tl.constexpr,
@@ -134,17 +143,21 @@ def _draw_kernel(
         coefficients: (5, B) float64, see `Leap`; row j of object i is at j B + i.
         us: (2, R) float64 uniforms: u chooses the branch, v the category. Unused with MASS_ONLY.
         free: (R,) bool, read with FREE alone.
+        supports: (S, K) bool, the categories that data can have; row i has supports[i % S]. Read with SUPPORT alone.
         out: (R,). Receives int64 categories, -1 where the logits are bad; with MASS_ONLY float64 masses.
 
     Integers:
         R: number of rows.
         D: rows of an object. The object of row i is i // D.
         B: number of objects.
-        mask: the mask category; used for ABSORBING alone.
+        S: rows of `supports`.
+        mask: the category that no data has; used with MASK alone.
         stride: distance between rows of `logits`, in numbers.
 
     Compile-time constants:
-        KIND: the noise, UNIFORM, ABSORBING or TABLE. ABSORBING is both m = e_mask and f_mask = 0.
+        KIND: the noise, UNIFORM, ABSORBING or TABLE.
+        MASK: there is a mask, where f is 0.
+        SUPPORT: f is 0 where `supports` is False.
         FREE: read `free`; an element that is not free keeps x, and its mass is 0.
         DAMPED: multiply the masses by exp(-L), L being their sum.
         MASS_ONLY: return the mass that leaves x.
@@ -184,16 +197,19 @@ def _draw_kernel(
     else:
         m_x = tl.load(m_xs + row)
     logits += row.to(tl.int64) * stride
+    support = supports
+    if SUPPORT:
+        support += (row % S).to(tl.int64) * K
     is_certain = m_x == 0  # then x is clean, f = e_x, and the logits are not read
     read = is_certain == 0
 
     # 1. one pass: the sum of each block, relative to the largest logit so far
     l_x = tl.load(logits + x, mask=read, other=0.0).to(FLOAT)
-    if KIND == ABSORBING:
-        l_x = tl.zeros([], FLOAT) - float("inf")
+    if MASK:
+        l_x = tl.where(x == mask, -float("inf"), l_x)
     top = tl.maximum(l_x, _LOWEST_64 if l_x.dtype == tl.float64 else _LOWEST)  # so that -inf - top is no NaN
     if BLOCKS == 1:
-        l = _load_others(logits, tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
+        l = _load_others(logits, tl.arange(0, BLOCK), x, mask, support, read, K, MASK, SUPPORT, FLOAT)
         top = tl.maximum(top, tl.max(l, 0))
         e = tl.exp2((l - top) * LOG2_E)
         sums = e
@@ -202,7 +218,7 @@ def _draw_kernel(
         index = tl.arange(0, BLOCKS)
         sums = tl.zeros([BLOCKS], FLOAT)
         for start in range(0, K, BLOCK):
-            l = _load_others(logits, start + tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
+            l = _load_others(logits, start + tl.arange(0, BLOCK), x, mask, support, read, K, MASK, SUPPORT, FLOAT)
             higher = tl.maximum(top, tl.max(l, 0))
             block = tl.sum(tl.exp2((l - higher) * LOG2_E), 0)
             sums = tl.where(index * BLOCK == start, block, sums * tl.exp2((top - higher) * LOG2_E))
@@ -239,7 +255,9 @@ def _draw_kernel(
         part, share = 0, v
         if BLOCKS > 1:
             part, share = _choose(sums.to(tl.float64), v * others)
-            l_block = _load_others(logits, part * BLOCK + tl.arange(0, BLOCK), x, mask, read, K, KIND, FLOAT)
+            l_block = _load_others(
+                logits, part * BLOCK + tl.arange(0, BLOCK), x, mask, support, read, K, MASK, SUPPORT, FLOAT
+            )
             in_block = tl.exp2((l_block - top) * LOG2_E)
         else:
             in_block = e
@@ -247,7 +265,7 @@ def _draw_kernel(
             parts = tl.sum(tl.reshape(in_block, [BLOCK // PART, PART]), 1).to(tl.float64)
             chosen, share = _choose(parts, share * tl.sum(parts, 0))
             part = part * (BLOCK // PART) + chosen
-        l_part = _load_others(logits, part * PART + tl.arange(0, PART), x, mask, read, K, KIND, FLOAT)
+        l_part = _load_others(logits, part * PART + tl.arange(0, PART), x, mask, support, read, K, MASK, SUPPORT, FLOAT)
         within = tl.exp2((l_part - top) * LOG2_E).to(tl.float64)
         chosen, share = _choose(within, share * tl.sum(within, 0))
         new = part * PART + chosen

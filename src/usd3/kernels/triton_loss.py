@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from usd3.kernels.loss import ALPHA_BAR, CE, L2, LOST, STAY, TO_DATA, TO_NOISE, VLB, WEIGHTED, Problem
-from usd3.kernels.triton_common import ABSORBING, LOG2_E, TABLE, UNIFORM, bregman, log_share
+from usd3.kernels.triton_common import ABSORBING, LOG2_E, UNIFORM, bregman, category_constants, log_share
 from usd3.kernels.triton_loss_cells import cells_of, is_plain, load_others, store_gradient, sum_of_others
 
 __all__ = ["loss_rows", "scale_", "tile"]
@@ -34,11 +34,13 @@ def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradie
     terms = torch.empty(4, R, dtype=torch.float64 if double else torch.float32, device=logits.device)
     if R == 0:
         return terms
+    m, support = p.noise.m, p.noise.support
     _loss_kernel[(R,)](
         logits,
         logits if gradient is None else gradient,
         *(v.contiguous() for v in (p.x, p.x_0, p.coefficients, weights)),
-        logits if p.m is None else p.m.contiguous(),
+        logits if m is None else m.contiguous(),
+        p.x if support is None else support.contiguous(),
         p.x if p.free is None else p.free.contiguous(),
         terms,
         R,
@@ -46,11 +48,12 @@ def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradie
         p.elements,
         p.coefficients.shape[1],
         weights.shape[1],
-        1 if p.m is None else len(p.m),
-        p.mask,
+        1 if m is None else len(m),
+        1 if support is None else len(support),
+        p.noise.mask,
         logits.stride(0),
         0 if gradient is None else gradient.stride(0),
-        KIND=ABSORBING if p.mask >= 0 else UNIFORM if p.m is None else TABLE,  # here mask >= 0 says: m = e_mask
+        **category_constants(p.noise),
         STEP=p.is_step,
         L2=with_l2,
         GRADIENT=gradient is not None,
@@ -82,6 +85,7 @@ def _loss_kernel(
     coefficients,
     weights,
     tables,
+    supports,
     free,
     terms,
     R,
@@ -90,10 +94,13 @@ def _loss_kernel(
     B,
     num_weights,
     P,
+    S,
     mask,
     stride,
     gradient_stride,
     KIND: tl.constexpr,
+    MASK: tl.constexpr,
+    SUPPORT: tl.constexpr,
     STEP: tl.constexpr,
     L2: tl.constexpr,
     GRADIENT: tl.constexpr,
@@ -114,6 +121,7 @@ def _loss_kernel(
         coefficients: (5, B) float64, see `Problem`; row j of object i is at j B + i.
         weights: (3, num_weights) float64, the weights of vlb, ce and l2 of each object, or of each row.
         tables: (P, K) float64, the noise m; row i of the whole problem has tables[i % P]. Read for TABLE alone.
+        supports: (S, K) bool, the categories that data can have; row i has supports[i % S]. Read with SUPPORT alone.
         free: (R,) bool, read with FREE alone.
         terms: (4, R) FLOAT, receives vlb, ce, l2 and their weighted sum.
 
@@ -123,12 +131,14 @@ def _loss_kernel(
         D: rows of an object. The object of row i is (first_row + i) // D.
         B: number of objects.
         num_weights: B, or R with WEIGHT_PER_ROW.
-        P: rows of `tables`.
-        mask: the mask category; used for ABSORBING alone.
+        P, S: rows of `tables` and of `supports`.
+        mask: the category that no data has; used with MASK alone.
         stride, gradient_stride: distance between rows of `logits` and of `gradient`, in numbers.
 
     Compile-time constants:
-        KIND: the noise, UNIFORM, ABSORBING or TABLE. ABSORBING is both m = e_mask and f_mask = 0.
+        KIND: the noise, UNIFORM, ABSORBING or TABLE.
+        MASK: there is a mask, where f is 0.
+        SUPPORT: f is 0 where `supports` is False.
         STEP: a step, where the cell at z = x counts; else a rate.
         L2: compute l2; else it is 0.
         GRADIENT: write the gradient.
@@ -165,7 +175,9 @@ def _loss_kernel(
     of = number // D  # the row's object
     logits += row.to(tl.int64) * stride
     gradient += row.to(tl.int64) * gradient_stride
-    table = tables
+    table, support = tables, supports
+    if SUPPORT:
+        support += (number % S).to(tl.int64) * K
     if KIND == UNIFORM:
         m_x = 1 / (tl.zeros([], FLOAT) + K)  # a constant 1/K would be rounded to float32
         m_0 = m_x
@@ -190,21 +202,20 @@ def _loss_kernel(
 
     # 1. the sum over the other categories, relative to the largest logit
     l_x, l_0 = tl.load(logits + x).to(FLOAT), tl.load(logits + x_0).to(FLOAT)
-    if KIND == ABSORBING:
-        top = l_0  # x is the mask, whose logit does not count
-    else:
-        top = tl.maximum(l_x, l_0)
+    if MASK:
+        l_x = tl.where(x == mask, -float("inf"), l_x)  # it does not count
+    top = tl.maximum(l_x, l_0)
     if LOOP:
-        others = sum_of_others(logits, x, x_0, mask, top, K, KIND, BLOCK, FLOAT)
+        others = sum_of_others(logits, x, x_0, mask, support, top, K, MASK, SUPPORT, BLOCK, FLOAT)
         if (others < 1e30) == 0:  # a logit is far above both of these: look for the largest
             highest = tl.zeros([BLOCK], FLOAT) - float("inf")
             for start in range(0, K, BLOCK):
-                l, _, _ = load_others(logits, start, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
+                l, _, _ = load_others(logits, start, x, x_0, mask, support, K, MASK, SUPPORT, BLOCK, False, FLOAT)
                 highest = tl.maximum(highest, l)
             top = tl.maximum(top, tl.max(highest, 0))
-            others = sum_of_others(logits, x, x_0, mask, top, K, KIND, BLOCK, FLOAT)
+            others = sum_of_others(logits, x, x_0, mask, support, top, K, MASK, SUPPORT, BLOCK, FLOAT)
     else:
-        l, z, is_other = load_others(logits, 0, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
+        l, z, is_other = load_others(logits, 0, x, x_0, mask, support, K, MASK, SUPPORT, BLOCK, False, FLOAT)
         top = tl.maximum(top, tl.max(l, 0))
         e = tl.exp2((l - top) * LOG2_E)
         others = tl.sum(e, 0)
@@ -212,8 +223,6 @@ def _loss_kernel(
     # numbers of the row: sums of positive numbers throughout
     same = x == x_0
     e_x, e_0 = tl.exp(l_x - top), tl.where(same, 0.0, tl.exp(l_0 - top))  # e_0, m_0, f_0, G_0: 0 where x = x_0
-    if KIND == ABSORBING:
-        e_x = tl.zeros([], FLOAT)
     rest = others + e_0  # sum of e over z != x
     total = rest + e_x  # f = e / total
     f_x, f_0, not_f_x, f_others, not_f_0 = (
@@ -258,14 +267,18 @@ def _loss_kernel(
         d_ds, d_fs, d_ms = nothing, nothing, nothing
         if KIND != ABSORBING or L2:
             for start in range(0, K, BLOCK):
-                if is_plain(start, x, x_0, mask, K, KIND, BLOCK):
-                    l, z, is_other = load_others(logits, start, x, x_0, mask, K, KIND, BLOCK, True, FLOAT)
+                if is_plain(start, x, x_0, mask, K, MASK, SUPPORT, BLOCK):
+                    l, z, is_other = load_others(
+                        logits, start, x, x_0, mask, support, K, MASK, SUPPORT, BLOCK, True, FLOAT
+                    )
                     e = tl.exp2((l - top) * LOG2_E)
                     n_0, n_1, n_2, n_3, n_4, n_5, n_6 = cells_of(
                         e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, True
                     )
                 else:
-                    l, z, is_other = load_others(logits, start, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
+                    l, z, is_other = load_others(
+                        logits, start, x, x_0, mask, support, K, MASK, SUPPORT, BLOCK, False, FLOAT
+                    )
                     e = tl.exp2((l - top) * LOG2_E)
                     n_0, n_1, n_2, n_3, n_4, n_5, n_6 = cells_of(
                         e, z, is_other, table, a, g, v_0, inverse, shift, uniform, KIND, L2, False
@@ -350,15 +363,19 @@ def _loss_kernel(
             constant += (1 - s_no_m) * of_slope
         if LOOP:
             for start in range(0, K, BLOCK):
-                if is_plain(start, x, x_0, mask, K, KIND, BLOCK):
-                    l, z, is_other = load_others(logits, start, x, x_0, mask, K, KIND, BLOCK, True, FLOAT)
+                if is_plain(start, x, x_0, mask, K, MASK, SUPPORT, BLOCK):
+                    l, z, is_other = load_others(
+                        logits, start, x, x_0, mask, support, K, MASK, SUPPORT, BLOCK, True, FLOAT
+                    )
                     e = tl.exp2((l - top) * LOG2_E)
                     store_gradient(
                         gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
                         of_slope, constant, of_d, s_no_m, KIND, L2, K, True,
                     )  # fmt: skip
                 else:
-                    l, z, is_other = load_others(logits, start, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
+                    l, z, is_other = load_others(
+                        logits, start, x, x_0, mask, support, K, MASK, SUPPORT, BLOCK, False, FLOAT
+                    )
                     e = tl.exp2((l - top) * LOG2_E)
                     store_gradient(
                         gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,

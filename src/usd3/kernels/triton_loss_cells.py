@@ -1,6 +1,6 @@
 """The passes of the Triton loss over the categories of a row.
 
-The others are all categories but x, x_0 and, with absorbing noise, the mask. A cell is one of them. These functions
+The others are all categories of data but x and x_0. A cell is one of them. These functions
 work on BLOCK categories, z = start ... start + BLOCK - 1, of one row:
 
     e = exp(logit - top)      f = e / total      u = (h - k)/k = a e / m + g      v = 1 + u = h/k = a e / m + v_0
@@ -20,30 +20,38 @@ __all__ = ["cells_of", "is_plain", "load_others", "store_gradient", "sum_of_othe
 
 
 @triton.jit
-def is_plain(start, x, x_0, mask, K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
-    """Whether the block at `start` holds nothing but others: neither x, x_0, the mask nor places beyond K."""
+def is_plain(start, x, x_0, mask, K: tl.constexpr, MASK: tl.constexpr, SUPPORT: tl.constexpr, BLOCK: tl.constexpr):
+    """Whether the block at `start` holds nothing but others: neither x, x_0, the mask nor places beyond K.
+
+    With a support, which would have to be read, no block is plain.
+    """
     plain = (start + BLOCK <= K) & (x // BLOCK != start // BLOCK) & (x_0 // BLOCK != start // BLOCK)
-    if KIND == ABSORBING:
+    if MASK:
         plain = plain & (mask // BLOCK != start // BLOCK)
+    if SUPPORT:
+        plain = plain & (start < 0)
     return plain
 
 
 @triton.jit
 def load_others(
-    logits, start, x, x_0, mask,
-    K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, PLAIN: tl.constexpr, FLOAT: tl.constexpr,
+    logits, start, x, x_0, mask, support,
+    K: tl.constexpr, MASK: tl.constexpr, SUPPORT: tl.constexpr,
+    BLOCK: tl.constexpr, PLAIN: tl.constexpr, FLOAT: tl.constexpr,
 ):  # fmt: skip
-    """The block of logits at `start`, -inf at x, at x_0, at the mask and beyond K; its categories z; which are others.
+    """The block of logits at `start`, -inf but at the others; its categories z; which are others.
 
-    `logits` points to the first category of the row. All three results are (BLOCK,).
+    `logits` and `support` point to the first category of the row. All three results are (BLOCK,).
     """
     z = start + tl.arange(0, BLOCK)
     if PLAIN:
         return tl.load(logits + z).to(FLOAT), z, z >= 0
     else:
         is_other = (z < K) & (z != x) & (z != x_0)
-        if KIND == ABSORBING:
+        if MASK:
             is_other = is_other & (z != mask)
+        if SUPPORT:
+            is_other = is_other & (tl.load(support + z, mask=z < K, other=0) != 0)
         if BLOCK == K:
             l = tl.load(logits + z).to(FLOAT)
         else:
@@ -53,16 +61,17 @@ def load_others(
 
 @triton.jit
 def sum_of_others(
-    logits, x, x_0, mask, top, K: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr, FLOAT: tl.constexpr
-):
+    logits, x, x_0, mask, support, top,
+    K: tl.constexpr, MASK: tl.constexpr, SUPPORT: tl.constexpr, BLOCK: tl.constexpr, FLOAT: tl.constexpr,
+):  # fmt: skip
     """Sum of exp(logit - top) over the others of the row, without a reduction or a barrier in the loop."""
     parts = tl.zeros([BLOCK], FLOAT)
     for start in range(0, K, BLOCK):
-        if is_plain(start, x, x_0, mask, K, KIND, BLOCK):
-            l, _, _ = load_others(logits, start, x, x_0, mask, K, KIND, BLOCK, True, FLOAT)
+        if is_plain(start, x, x_0, mask, K, MASK, SUPPORT, BLOCK):
+            l, _, _ = load_others(logits, start, x, x_0, mask, support, K, MASK, SUPPORT, BLOCK, True, FLOAT)
             parts += tl.exp2((l - top) * LOG2_E)
         else:
-            l, _, _ = load_others(logits, start, x, x_0, mask, K, KIND, BLOCK, False, FLOAT)
+            l, _, _ = load_others(logits, start, x, x_0, mask, support, K, MASK, SUPPORT, BLOCK, False, FLOAT)
             parts += tl.exp2((l - top) * LOG2_E)
     return tl.sum(parts, 0)
 
@@ -104,7 +113,7 @@ def cells_of(
         e_no_m = tl.where(m > 0, 0.0, e)
     if KIND != ABSORBING:
         u, v = _ratio(e, a, g, v_0, m, KIND)
-        value, m_slope = bregman(u, fast_log2(v) * LN_2), u * fast_reciprocal(v)
+        value, m_slope = bregman(u, fast_log2(v) * LN_2, KIND == TABLE), u * fast_reciprocal(v)
         if KIND == TABLE:
             value, m_slope = tl.where(m > 0, value, 0.0), tl.where(m > 0, m_slope, 0.0)
         if not PLAIN:

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from usd3._internal.checks import as_count, require
+from usd3._internal.checks import as_count, is_integral, require
 from usd3.kinds.base import Kind
-from usd3.kinds.dataset import Dataset, Sequences, compact
+from usd3.kinds.dataset import Dataset, Rows, Sequences, compact
+from usd3.kinds.mapped import Facts, MappedRows, facts_of, mapped_splits, row_chunks
 from usd3.kinds.numpy_files import read_arrays
-from usd3.kinds.splits import is_test_group
+from usd3.kinds.splits import is_test_row
 
 if TYPE_CHECKING:
     from usd3.kinds.options import DataConfig
@@ -24,6 +26,7 @@ __all__ = ["MOST_CLASSES", "Array", "load_arrays", "read_tokens", "sequences"]
 
 MOST_CLASSES = 2**24  # a network has weights for each category, and one large token could ask for any number of them
 _MANY = 2**16  # up to this number of categories, `num_classes` need not be given
+_NAMES = ("train", "test")  # of the splits, in messages
 _SPARSE = 10  # nor if at least one in this many categories occurs
 
 
@@ -34,6 +37,7 @@ class Array(Kind):
     name: ClassVar[str] = "array"
     plural: ClassVar[str] = "arrays"
     sources: ClassVar[tuple[str, ...]] = ("array",)
+    files: ClassVar[tuple[str, ...]] = (".npy", ".npz")
 
     @classmethod
     def upgraded(cls, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,6 +55,23 @@ class Array(Kind):
             data.train_key,
             data.test_key,
             data.pad_value,
+        )
+
+    @classmethod
+    def claims_objects(cls, objects: Any) -> bool:
+        """Whether the objects are an array or a tensor of integers with at least two dimensions, or such lists."""
+        if isinstance(objects, list | tuple):
+            objects = np.asarray(objects) if not any(isinstance(one, str) for one in objects) else None
+        kind = getattr(getattr(objects, "dtype", None), "kind", "")
+        integers = kind in "iu" if kind else isinstance(objects, Tensor) and is_integral(objects)
+        return integers and getattr(objects, "ndim", 0) >= 2
+
+    @classmethod
+    def from_objects(cls, objects: Any, data: "DataConfig") -> Dataset:
+        """The objects of an array (N, ...), a random part of which is held out."""
+        tokens = objects.cpu().numpy() if isinstance(objects, Tensor) else np.asarray(objects)
+        return _dataset(
+            "array", "data", {"data": tokens}, data.num_classes, data.test_fraction, data.seed, data.pad_value
         )
 
     @classmethod
@@ -73,6 +94,8 @@ def load_arrays(
 ) -> Dataset:
     """The data in an .npy file with one array, or in an .npz file; arrays are of shape (N, ...).
 
+    A large .npy file is memory-mapped: its objects stay on the disk.
+
     Args:
         path: the file.
         num_classes: number of categories; None: the largest token + 1. It must be given if that is more than 65,536
@@ -91,24 +114,36 @@ def load_arrays(
     elif train not in stored and len(stored) == 1:
         stored = {train: next(iter(stored.values()))}
     require(train in stored, f"arrays of {path}", ", ".join(stored) or "none", f"one named {train!r}")
-    train_tokens = _checked(stored[train], f"{path}[{train}]", pad_value)
-    if test in stored and test != train:
-        test_tokens = _checked(stored[test], f"{path}[{test}]", pad_value)
-    else:
-        enough = f"at least 2, one to train on and one held out, or an .npz with an array {test!r} of held-out ones"
-        require(len(train_tokens) >= 2, f"objects of {path}", len(train_tokens), enough)
-        train_tokens, test_tokens = _split(train_tokens, test_fraction, seed)
+    names = [train] if test == train or test not in stored else [train, test]
+    arrays = {f"{path}[{name}]": stored[name] for name in names}
+    return _dataset(path.stem, str(path), arrays, num_classes, test_fraction, seed, pad_value)
+
+
+def _dataset(
+    name: str,
+    origin: str,
+    arrays: Mapping[str, NDArray[Any]],
+    num_classes: int | None,
+    test_fraction: float,
+    seed: int,
+    pad_value: int | None,
+) -> Dataset:
+    """The data in one array, of which a part is held out, or in two, by their names in messages."""
+    facts = [_checked(array, called, pad_value) for called, array in arrays.items()]
+    whole, *others = arrays.values()
+    if not others:
+        enough = "at least 2, one to train on and one held out, or an .npz with an array 'test' of held-out ones"
+        require(len(whole) >= 2, f"objects of {origin}", len(whole), enough)
     if num_classes is None:
-        num_classes = _count((train_tokens, test_tokens), pad_value, path)
-        if test in stored and test != train:
-            _warn_unseen(train_tokens, test_tokens, pad_value, path)
+        num_classes = _count([whole, *others], facts, pad_value, origin)
+        if others:
+            _warn_unseen(facts[0], facts[1], origin)
     num_classes = as_count(num_classes, "num_classes", 2, MOST_CLASSES)
-    return Dataset(
-        path.stem,
-        num_classes,
-        train=sequences(train_tokens, num_classes, "train", pad_value),
-        test=sequences(test_tokens, num_classes, "test", pad_value),
-    )
+    if others:
+        first, second = (sequences(array, num_classes, part, pad_value) for array, part in zip(arrays.values(), _NAMES))
+    else:
+        first, second = _split(whole, facts[0], num_classes, pad_value, test_fraction, seed)
+    return Dataset(name, num_classes, first, second)
 
 
 def read_tokens(path: Path) -> NDArray[Any]:
@@ -116,11 +151,12 @@ def read_tokens(path: Path) -> NDArray[Any]:
     stored = read_arrays(path)
     if isinstance(stored, dict):
         raise ValueError(f"{path}: expected a single array (.npy)")
-    return _checked(stored, str(path), None)
+    _checked(stored, str(path), None)
+    return stored
 
 
-def sequences(tokens: NDArray[Any], num_classes: int, name: str, pad_value: int | None = None) -> Sequences:
-    """The split with these tokens (N, ...). Padding becomes token 0.
+def sequences(tokens: NDArray[Any], num_classes: int, name: str, pad_value: int | None = None) -> Rows:
+    """The split with these tokens (N, ...). Padding becomes token 0. Tokens that are memory-mapped stay on the disk.
 
     Args:
         tokens: the array.
@@ -128,6 +164,8 @@ def sequences(tokens: NDArray[Any], num_classes: int, name: str, pad_value: int 
         name: name of the split, for error messages.
         pad_value: the token that marks padding; None: there is none.
     """
+    if isinstance(tokens, np.memmap):
+        return MappedRows(tokens, num_classes, facts_of(tokens, pad_value), pad_value)
     pad = None if pad_value is None else tokens == pad_value
     if pad is not None:
         tokens = np.where(pad, 0, tokens)
@@ -139,61 +177,59 @@ def sequences(tokens: NDArray[Any], num_classes: int, name: str, pad_value: int 
     )
 
 
-def _checked(tokens: NDArray[Any], name: str, pad_value: int | None) -> NDArray[Any]:
+def _split(
+    tokens: NDArray[Any], facts: Facts, num_classes: int, pad_value: int | None, fraction: float, seed: int
+) -> Iterator[Rows]:
+    """Rows to train on and, drawn at random, held-out rows."""
+    if isinstance(tokens, np.memmap):
+        return iter(mapped_splits(tokens, num_classes, fraction, seed, pad_value, facts))
+    is_test = is_test_row(len(tokens), fraction, seed)
+    halves = zip((tokens[~is_test], tokens[is_test]), _NAMES)
+    return (sequences(half, num_classes, name, pad_value) for half, name in halves)
+
+
+def _checked(tokens: NDArray[Any], name: str, pad_value: int | None) -> Facts:
+    """Facts on an array of tokens (N, ...); raises an error if it is none."""
     require(tokens.dtype.kind in "iu", f"{name}.dtype", tokens.dtype, "integers")
     require(tokens.ndim >= 2 and tokens.size > 0, f"{name}.shape", tokens.shape, "(N, ...), at least one object")
-    real = _real(tokens, pad_value)
-    require(real.size > 0, name, f"nothing but {pad_value}", "some elements that are no padding")
-    for value in (int(real.min()), int(real.max())):
+    facts = facts_of(tokens, pad_value)
+    require(facts.largest >= facts.least, name, f"nothing but {pad_value}", "some elements that are no padding")
+    for value in (facts.least, facts.largest):
         padding = f" (where it is padding: --data.pad_value {value})" if value < 0 and pad_value is None else ""
         require(
             0 <= value < MOST_CLASSES, f"token of {name}", value, f"categories, integers 0..{MOST_CLASSES - 1}{padding}"
         )
-    return tokens
+    return facts
 
 
-def _split(tokens: NDArray[Any], fraction: float, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    is_test = np.array(is_test_group([1] * len(tokens), fraction, seed))
-    return tokens[~is_test], tokens[is_test]
-
-
-def _count(splits: Sequence[NDArray[Any]], pad_value: int | None, path: Path) -> int:
+def _count(arrays: Sequence[NDArray[Any]], facts: Sequence[Facts], pad_value: int | None, origin: str) -> int:
     """The number of categories, the largest token + 1. Raises an error if few of very many categories occur."""
-    real = [_real(tokens, pad_value) for tokens in splits]
-    count = 1 + max(_largest(tokens) for tokens in real)
+    count = 1 + max(fact.largest for fact in facts)
     if count > _MANY:
-        most = _most_distinct(real, count)
-        tokens = f"{path} has tokens up to {count - 1}, and at most {most} different ones"
+        most = _most_distinct(arrays, count, pad_value)
+        tokens = f"{origin} has tokens up to {count - 1}, and at most {most} different ones"
         advice = f"number those that occur 0, 1, ..., or say --data.num_classes {count} where so many are meant"
         require(count <= _SPARSE * most, "num_classes", None, f"how many categories there are: {tokens}; {advice}")
     return count
 
 
-def _most_distinct(splits: Sequence[NDArray[Any]], count: int) -> int:
+def _most_distinct(arrays: Sequence[NDArray[Any]], count: int, pad_value: int | None) -> int:
     """The number of different tokens, or the number of all elements if that alone shows that they are too few."""
-    elements = sum(tokens.size for tokens in splits)
+    elements = sum(tokens.size for tokens in arrays)
     if count > _SPARSE * elements:
         return elements
     seen = np.zeros(count, dtype=bool)
-    for tokens in splits:
-        seen[tokens] = True
+    for part in (part for tokens in arrays for part in row_chunks(tokens)):
+        seen[part if pad_value is None else part[part != pad_value]] = True
     return int(seen.sum())
 
 
-def _warn_unseen(train: NDArray[Any], test: NDArray[Any], pad_value: int | None, path: Path) -> None:
+def _warn_unseen(train: Facts, test: Facts, origin: str) -> None:
     """Warn if held-out tokens are larger than all training tokens: a model learns nothing about them."""
-    seen, held_out = (_largest(_real(tokens, pad_value)) for tokens in (train, test))
+    seen, held_out = train.largest, test.largest
     if held_out > seen:
         warnings.warn(
-            f"{path}: the largest held-out token is {held_out}, that of training {seen}; there are {held_out + 1} "
+            f"{origin}: the largest held-out token is {held_out}, that of training {seen}; there are {held_out + 1} "
             f"categories, the last of which training never shows (--data.num_classes {held_out + 1} if that is meant)",
             stacklevel=3,
         )
-
-
-def _real(tokens: NDArray[Any], pad_value: int | None) -> NDArray[Any]:
-    return tokens if pad_value is None else tokens[tokens != pad_value]
-
-
-def _largest(real: NDArray[Any]) -> int:
-    return int(real.max()) if real.size else 0

@@ -10,12 +10,13 @@ A kind of your own is one file: derive a class from `Kind`, and name it in a rec
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from usd3._internal.checks import as_count, require
+from usd3._internal.checks import as_count, as_tokens, require
 from usd3._internal.files import is_free, written_whole
 from usd3.kinds.rendering import Drawn, Renderer, Request
 from usd3.metrics.summary import Metric, Summary
@@ -24,10 +25,22 @@ if TYPE_CHECKING:
     from usd3.kinds.dataset import Dataset
     from usd3.kinds.options import DataConfig
 
-__all__ = ["Augment", "Judge", "Kind"]
+__all__ = ["Augment", "Judge", "Kind", "Prompts", "ReferenceModel"]
 
 Augment = Callable[..., Tensor]
 """`augment(tokens, pad, generator) -> tokens`: a random change of a training batch. The generator is on the CPU."""
+
+
+class Prompts(NamedTuple):
+    """Objects with holes for a model to fill.
+
+    Args:
+        tokens: (M, ...) in the categories of the data.
+        given: (M, ...) True where an element is given.
+    """
+
+    tokens: Tensor
+    given: Tensor
 
 
 class Judge(Protocol):
@@ -37,6 +50,8 @@ class Judge(Protocol):
     """Number of objects in a set."""
     about: dict[str, Any]
     """The data and networks that the sets are compared with, for the results."""
+    prompts: Prompts | None = None
+    """Objects with holes that the model also fills, once in each run, such as puzzles; None: there are none."""
 
     def settings_with(self, num: int) -> dict[str, Any]:
         """The settings that only this kind has, for the results; `num` objects were drawn."""
@@ -44,8 +59,29 @@ class Judge(Protocol):
     def scores(self, tokens: Tensor) -> dict[str, float]:
         """The metrics of a set of objects (N, ...), by their keys in `Kind.columns`."""
 
+    def filled_scores(self, tokens: Tensor) -> dict[str, float]:
+        """The metrics of the filled `prompts` (M, ...), by their keys in `Kind.columns`."""
+        return {}
+
     def references(self, num: int) -> dict[str, dict[str, Summary]]:
-        """Reference rows: the same metrics for sets of `num` real objects, by the name of the row."""
+        """Reference rows: the same metrics for sets of `num` real objects, by the name of the row.
+
+        A row may also have `bits_per_element`, the likelihood of the held-out objects under a simple model.
+        """
+
+    def report(self, tokens: Tensor, folder: Path) -> list[str]:
+        """Write pictures and tables of a set of objects (N, ...) into a folder; the names of the files, if any."""
+        return []
+
+
+class ReferenceModel(Protocol):
+    """A simple model of sequences, for a reference row."""
+
+    def extend(self, prefix: Tensor, length: int, generator: torch.Generator | None = None) -> Tensor:
+        """(N, length): the prefix (N, P), then tokens drawn one after the other."""
+
+    def log_prob(self, tokens: Tensor) -> Tensor:
+        """log p of each token given those before it, (N, L)."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +106,18 @@ class Kind:
     """The values of `data.source` that belong to it."""
     also_reads: ClassVar[tuple[str, ...]] = ()
     """Further values of `data.source` that it reads where `data.kind` names it."""
+    files: ClassVar[tuple[str, ...]] = ()
+    """The endings of data files that are of this kind unless the user says otherwise, as in `usd3 train FILE`."""
+    recipe: ClassVar[str] = ""
+    """The packaged recipe that `usd3 train FILE` begins with; "": the one with the name of the kind."""
     suffixes: ClassVar[tuple[str, ...]] = (".npz", ".png", ".gif")
     """The endings of single files that samples can be written to."""
     single_object_suffixes: ClassVar[tuple[str, ...]] = ()
     """Those of them that hold one object alone."""
+    draws_all_prompts: ClassVar[bool] = False
+    """Whether a prompt of many objects is filled whole unless the user says how many; else the first few are."""
+    draws_one_by_one: ClassVar[bool] = False
+    """Whether elements are drawn one at a time unless the user names a sampler, where method and noise allow it."""
     is_sequence: ClassVar[bool] = True
     """Whether an object has a beginning that a model can continue."""
     is_judged: ClassVar[bool] = False
@@ -116,6 +160,27 @@ class Kind:
         """The kind without paths of this machine, for a model that is shared."""
         return self
 
+    @property
+    def support(self) -> Tensor | None:
+        """(*shape, num_classes) True where data can have a category at an element; None: everywhere."""
+        return None
+
+    @property
+    def filling(self) -> Tensor | None:
+        """(*shape, num_classes) float64: 1 for the categories that may fill a hole of a prompt, else 0; None: all may.
+
+        The category of a missing cell, for example, does not fill a hole.
+        """
+        return self.support.double() if self.support is not None else None
+
+    @classmethod
+    def sizes(cls, num_objects: int) -> dict[str, int]:
+        """Sizes of network and training that suit so many training objects, for the zeros of a recipe.
+
+        The names are those of a recipe: dim, depth, heads, steps, batch_size. By default there are none.
+        """
+        return {}
+
     # ---- reading ------------------------------------------------------------------------------------------------
 
     @classmethod
@@ -133,6 +198,20 @@ class Kind:
         """Read the user's files: a training and a test split of objects of this kind."""
         raise NotImplementedError
 
+    def read_again(self, data: "DataConfig") -> "Dataset":
+        """Read files as a model of this kind does, such as with its columns or its tokenizer, whatever they hold."""
+        return self.read(data)
+
+    @classmethod
+    def claims_objects(cls, objects: Any) -> bool:
+        """Whether objects in memory, such as an array or a list of strings, are of this kind; for `usd3.fit`."""
+        return False
+
+    @classmethod
+    def from_objects(cls, objects: Any, data: "DataConfig") -> "Dataset":
+        """A training and a test split of objects in memory; `data` are the options, without a path."""
+        raise NotImplementedError
+
     @classmethod
     def describe_split(cls, data: "DataConfig") -> str:
         """How the held-out objects were chosen, for the model card."""
@@ -147,6 +226,36 @@ class Kind:
             device: where the batches are.
         """
         return None
+
+    # ---- tokens and the user's objects --------------------------------------------------------------------------
+
+    def objects(self, tokens: Tensor, seed: int = 0) -> Any:
+        """Tokens (N, ...) as the user knows them: a DataFrame, a list of strings; by default a NumPy array.
+
+        Args:
+            tokens: the objects, in the categories of the data.
+            seed: of the draws, where a category stands for several values.
+        """
+        return tokens.numpy()
+
+    def tokens(self, objects: Any) -> tuple[Tensor, Tensor]:
+        """The inverse of `objects`: tokens (N, ...), and a mask (N, ...) that is False where there is a hole."""
+        tokens = as_tokens(objects)
+        return tokens, torch.ones_like(tokens, dtype=torch.bool)
+
+    def weights(self, where: Mapping[str, Any] | str) -> Tensor:
+        """(*shape, num_classes) float64: the share of each category at each element that a condition allows.
+
+        It is 0 or 1, or between where a category stands for several values.
+
+        Args:
+            where: the condition, by the names of elements: "sex=Female,age=30..40", or a mapping.
+        """
+        raise ValueError(f"where = {where}: expected no condition, as the elements of {self.plural} have no names")
+
+    def num_counted(self, tokens: Tensor, pad: Tensor | None) -> int:
+        """Over how many elements of objects (N, ...) a mean is taken, such as bits per element: all but the padding."""
+        return tokens.numel() if pad is None else int((~pad).sum())
 
     # ---- files and pictures -------------------------------------------------------------------------------------
 
@@ -201,6 +310,10 @@ class Kind:
 
     # ---- measures -----------------------------------------------------------------------------------------------
 
+    def informed_by(self, dataset: "Dataset") -> "Kind":
+        """This kind with what its metrics need to know of the training objects; by default nothing."""
+        return self
+
     def metrics(self, runs: Tensor, truth: Tensor, skip: int, pad: Tensor | None) -> dict[str, Summary]:
         """Metrics of continuations, by key.
 
@@ -216,6 +329,14 @@ class Kind:
 
     def structure(self, runs: Tensor, pad: Tensor | None = None) -> dict[str, Summary]:
         """Metrics of objects (R, N, L) that need no true objects, by key."""
+        return {}
+
+    def likelihoods(self, bits: float, truth: Tensor) -> dict[str, Summary]:
+        """Metrics, by key, that follow from the bits per element of true objects (N, L)."""
+        return {}
+
+    def reference_models(self, train: Tensor) -> Mapping[str, ReferenceModel]:
+        """Models fitted to training objects (N, L), by the name of their reference row; {}: a Markov chain."""
         return {}
 
     def require_settings(self, settings: Any, option: str) -> None:

@@ -1,4 +1,4 @@
-"""Data in memory: objects in a training and a test split, and their kind."""
+"""Data: objects in a training and a test split, and their kind."""
 
 from dataclasses import dataclass
 
@@ -7,48 +7,9 @@ from torch import Tensor
 
 from usd3._internal.checks import Checks, as_categories, as_count, require, require_type
 from usd3.kinds.base import Kind
+from usd3.kinds.rows import INTEGERS, Rows, Sequences, Windows, compact
 
-__all__ = ["Dataset", "Sequences", "compact"]
-
-_DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-
-
-def compact(tokens: Tensor, num_classes: int) -> Tensor:
-    """`tokens` as uint8 if there are at most 256 categories, otherwise as int32."""
-    return tokens.to(torch.uint8 if num_classes <= 256 else torch.int32)
-
-
-@dataclass(frozen=True, eq=False)
-class Sequences:
-    """The objects of one split.
-
-    Args:
-        tokens: (N, ...) integer categories.
-        pad: (N, ...) True where an element is padding; None: there is no padding.
-        names: where each row comes from; may be empty.
-    """
-
-    tokens: Tensor
-    pad: Tensor | None = None
-    names: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        tokens, pad = self.tokens, self.pad
-        require_type(isinstance(tokens, Tensor) and tokens.dtype in _DTYPES, "tokens", tokens, "an integer tensor")
-        shape = tuple(tokens.shape)
-        require(tokens.dim() >= 2, "tokens.shape", shape, "(N, ...), objects of at least one dimension")
-        require(0 not in shape[1:], "tokens.shape", shape, "objects of at least one element")
-        require(len(self.names) in (0, len(tokens)), "len(names)", len(self.names), f"0 or {len(tokens)}, one a row")
-        if pad is not None:
-            require_type(isinstance(pad, Tensor) and pad.dtype == torch.bool, "pad", pad, "a boolean tensor")
-            require(tuple(pad.shape) == shape, "pad.shape", tuple(pad.shape), f"the shape of tokens, {shape}")
-            rows = pad.flatten(1).all(1).nonzero().flatten().tolist()
-            require(
-                not rows, "pad", f"True everywhere in row {rows[0] if rows else ''}", "no object that is all padding"
-            )
-
-    def __len__(self) -> int:
-        return len(self.tokens)
+__all__ = ["Dataset", "Rows", "Sequences", "Windows", "compact"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +27,8 @@ class Dataset:
 
     name: str
     num_classes: int
-    train: Sequences
-    test: Sequences
+    train: Rows
+    test: Rows
     decode: Tensor | None = None
     kind: Kind = None  # type: ignore[assignment]  # never None after __post_init__
 
@@ -75,8 +36,9 @@ class Dataset:
         num_classes = as_count(self.num_classes, "num_classes", 2)
         _check_split(self.train, "train", num_classes)
         _check_split(self.test, "test", num_classes)
-        shape = tuple(self.test.tokens.shape[1:])
-        require(shape == self.shape, "shape of an object of test", shape, f"that of train, {self.shape}")
+        require(
+            self.test.shape == self.shape, "shape of an object of test", self.test.shape, f"that of train, {self.shape}"
+        )
         if self.decode is not None:
             _check_permutation(self.decode, num_classes)
         if self.kind is None:
@@ -89,7 +51,7 @@ class Dataset:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one object."""
-        return tuple(self.train.tokens.shape[1:])
+        return self.train.shape
 
     def decoded(self, tokens: Tensor) -> Tensor:
         """The original categories of `tokens`, int64 of the same shape."""
@@ -108,15 +70,15 @@ class Dataset:
         return tokens
 
 
-def _check_split(split: Sequences, name: str, num_classes: int) -> None:
-    require_type(isinstance(split, Sequences), name, split, "a Sequences")
+def _check_split(split: Rows, name: str, num_classes: int) -> None:
+    require_type(isinstance(split, Rows), name, split, "a Sequences")
     require(len(split) > 0, f"len({name})", len(split), f"at least one object: the {name} split is empty")
-    for value in (int(split.tokens.min()), int(split.tokens.max())):
+    for value in split.limits():
         require(0 <= value < num_classes, f"token of {name}", value, f"categories 0..{num_classes - 1}")
 
 
 def _check_permutation(decode: Tensor, num_classes: int) -> None:
-    require_type(isinstance(decode, Tensor) and decode.dtype in _DTYPES, "decode", decode, "an integer tensor")
+    require_type(isinstance(decode, Tensor) and decode.dtype in INTEGERS, "decode", decode, "an integer tensor")
     require(tuple(decode.shape) == (num_classes,), "decode.shape", tuple(decode.shape), f"({num_classes},)")
     ordered = torch.equal(decode.long().sort().values.cpu(), torch.arange(num_classes))
     require(ordered, "decode", decode.tolist(), f"a permutation of 0..{num_classes - 1}")

@@ -11,16 +11,17 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-__all__ = ["read_arrays"]
+__all__ = ["map_array", "read_arrays"]
 
 # Unpacked, a file may have this many bytes, or this many times its packed size. Int64 tokens compress about 30 times.
 _ALWAYS_ALLOWED = 2**28
 _LARGEST_RATIO = 100
+_MOST_IN_MEMORY = 2**28  # bytes of an .npy file; a larger one is memory-mapped
 _UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, TokenError)
 
 
 def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
-    """The array in an .npy file, or the arrays in an .npz file by name.
+    """The array in an .npy file, or the arrays in an .npz file by name. The array of a large .npy file is an np.memmap.
 
     Their sizes are checked first: a small file can claim to hold terabytes, or hold them compressed.
     """
@@ -29,6 +30,8 @@ def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
         raise FileNotFoundError(f"{path}: {seen}; expected a .npy or .npz file")
     try:
         with path.open("rb") as stream:
+            if path.stat().st_size > _MOST_IN_MEMORY and not _is_packed(stream):
+                return map_array(path)
             size, most = _unpacked_size(path), max(_ALWAYS_ALLOWED, _LARGEST_RATIO * path.stat().st_size)
             if size <= most:
                 stored = np.load(stream, allow_pickle=False)
@@ -39,12 +42,25 @@ def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
     raise ValueError(f"{path}: {size:,} bytes when unpacked: expected at most {most:,}, or {uncompressed}")
 
 
+def map_array(path: Path) -> NDArray[Any]:
+    """The array in an .npy file, memory-mapped for reading. A file that is damaged, or no .npy file, is an error."""
+    with path.open("rb") as stream:
+        _require_whole(stream, path.stat().st_size)
+    mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return mapped
+
+
+def _is_packed(stream: IO[bytes]) -> bool:
+    """Whether a file is a zip archive, by the test that NumPy uses."""
+    packed = stream.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+    stream.seek(0)
+    return packed
+
+
 def _unpacked_size(path: Path) -> int:
     """Size of the arrays in a file in bytes. Raises an error if an array claims to be larger than its data."""
     with path.open("rb") as stream:
-        packed = stream.read(4) in (b"PK\x03\x04", b"PK\x05\x06")  # the test that NumPy uses
-        if not packed:
-            stream.seek(0)
+        if not _is_packed(stream):
             _require_whole(stream, path.stat().st_size)
             return path.stat().st_size
     with zipfile.ZipFile(path) as archive:

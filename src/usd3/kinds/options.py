@@ -1,5 +1,6 @@
 """Where the data of a recipe come from: its section `data`."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -7,12 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from usd3._internal.checks import as_count, as_number, require
-from usd3._internal.fields import require_fields
+from usd3._internal.fields import from_mapping, require_fields
 from usd3.kinds.base import Kind
+from usd3.kinds.board.options import BoardOptions
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.numpy_files import read_arrays
+from usd3.kinds.sequence.options import SequenceOptions
+from usd3.kinds.table.options import TableOptions
+from usd3.kinds.text.options import TextOptions
 
 __all__ = ["DataConfig", "naming_data_path"]
+
+_SECTIONS: dict[str, type[Any]] = {
+    "table": TableOptions,
+    "text": TextOptions,
+    "sequence": SequenceOptions,
+    "board": BoardOptions,
+}
+"""The options that only one kind has, by the name of the kind."""
 
 
 @dataclass
@@ -20,13 +33,16 @@ class DataConfig:
     """Where the data come from.
 
     Args:
-        source: "bach" (the Bach works in music21), "array" (an .npy or .npz file), "lakh" (a folder with train.npy,
-            test.npy and descramble_key.txt), "midi" (a folder of MIDI files) or "image_tokens" (an .npz file that
-            `usd3 encode` wrote); a kind of your own may have other sources.
+        source: "bach" (the Bach works in music21), "array" (an .npy or .npz file), "table" (a .csv, .tsv or .parquet
+            file), "text" (a .txt file), "sequence" (a FASTA file), "board" (boards in a text or an array), "lakh" (a
+            folder with train.npy, test.npy and descramble_key.txt), "midi" (a folder of MIDI files) or "image_tokens"
+            (an .npz file that `usd3 encode` wrote); a kind of your own may have other sources.
         path: the file or folder; not for "bach".
-        kind: what the integers mean: "array", "melody", "image_tokens", or the import path of a class of your own, as
-            in "mypackage.Boards": a usd3.kinds.base.Kind. null: the kind that `source` belongs to.
-        length: length of a melody in 16th notes; only for "bach" and "midi". Longer ones are cut, shorter ones padded.
+        kind: what the integers mean: "array", "melody", "image_tokens", "table", "text", "sequence", "board", or the
+            import path of a class of your own, as in "mypackage.Boards": a usd3.kinds.base.Kind. null: the kind that
+            `source` belongs to.
+        length: for "bach" and "midi" the length of a melody in 16th notes: longer ones are cut, shorter ones padded.
+            For "text" the number of tokens that the model sees at once.
         num_classes: number of categories of an "array"; null: the largest token + 1. It must be given if that is more
             than 65,536 and more than ten times the number of different tokens.
         music: the tokens of an "array" are MIDI pitches 0..127 with 128 for a rest; the same as `kind` melody.
@@ -38,6 +54,10 @@ class DataConfig:
         scramble: seed of a random renaming of the categories, as in the paper; null: none.
         transpose: in training, move each melody up or down by at most this many semitones; only for melodies.
         options: arguments of a kind of your own.
+        table: how a table is read.
+        text: how a text is read.
+        sequence: how sequences are read.
+        board: how boards are read.
     """
 
     source: str = "bach"
@@ -54,8 +74,15 @@ class DataConfig:
     scramble: int | None = None
     transpose: int = 0
     options: dict[str, Any] = field(default_factory=dict)
+    table: TableOptions = field(default_factory=TableOptions)
+    text: TextOptions = field(default_factory=TextOptions)
+    sequence: SequenceOptions = field(default_factory=SequenceOptions)
+    board: BoardOptions = field(default_factory=BoardOptions)
 
     def __post_init__(self) -> None:
+        for name, section in _SECTIONS.items():
+            if isinstance(getattr(self, name), dict):  # as a file has it
+                setattr(self, name, from_mapping(section, getattr(self, name), f"data.{name}"))
         require_fields(self, "data")
         self.path = None if self.path is None else str(self.path)
         as_count(self.length, "data.length", 1)
@@ -85,6 +112,15 @@ class DataConfig:
             raise FileNotFoundError(f"the model does not say where its data are, of the source {moved.source}")
         return moved
 
+    def without_places(self) -> "DataConfig":
+        """These data without paths of this machine, for a model that is shared."""
+        return replace(self, path=None, text=self.text.without_places())
+
+    def make_absolute(self) -> None:
+        """Make all paths absolute, so that they are valid in every working folder."""
+        self.path = None if self.path is None else os.path.abspath(self.path)
+        self.text = self.text.made_absolute()
+
     def with_test(self, key: str, option: str) -> "DataConfig":
         """These data with another array of the .npz file as test split.
 
@@ -100,11 +136,15 @@ class DataConfig:
         require(key in names, option, key, f"an array of {self.path}: {listed}")
         return replace(self, test_key=key)
 
-    def load(self) -> Dataset:
-        """Read the data, and rename the categories if `scramble` is set."""
+    def load(self, kind: Kind | None = None) -> Dataset:
+        """Read the data, and rename the categories if `scramble` is set.
+
+        Args:
+            kind: the kind of a trained model, which reads them as in training; None: by the options alone.
+        """
         from usd3.kinds.scramble import scramble
 
-        dataset = self.kind_class.read(self)
+        dataset = self.kind_class.read(self) if kind is None else kind.read_again(self)
         if self.transpose:
             can_transpose = dataset.kind.augment(self, dataset.decode, "cpu") is not None
             expected = f"0 for {dataset.kind.plural}, which have no pitch"

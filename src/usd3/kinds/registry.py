@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from usd3._internal.checks import require, require_type
@@ -9,9 +10,13 @@ from usd3._internal.fields import from_mapping
 from usd3._internal.imports import Registry, imported_class
 from usd3._internal.messages import suggestion
 from usd3.kinds.base import Kind
+from usd3.kinds.board.options import BoardSettings
 from usd3.kinds.image.options import ImageOptions, ImageSettings
 from usd3.kinds.melody.options import MelodyOptions
 from usd3.kinds.options import DataConfig
+from usd3.kinds.sequence.options import SequenceSettings
+from usd3.kinds.table.options import TableSettings
+from usd3.recipes import list_recipes
 
 __all__ = [
     "KINDS",
@@ -20,6 +25,9 @@ __all__ = [
     "kind_from",
     "kind_named",
     "kind_of_data",
+    "kind_of_file",
+    "kind_of_objects",
+    "recipe_of_kind",
     "require_consistent",
     "require_own_options",
     "require_own_settings",
@@ -30,13 +38,17 @@ KINDS: Registry[Kind] = Registry(
     {
         "melody": "usd3.kinds.melody.kind.Melody",
         "image_tokens": "usd3.kinds.image.kind.ImageTokens",
+        "text": "usd3.kinds.text.kind.Text",
+        "sequence": "usd3.kinds.sequence.kind.LetterSequence",
+        "table": "usd3.kinds.table.kind.Table",
+        "board": "usd3.kinds.board.kind.Board",
         "array": "usd3.kinds.array.Array",  # last, as every model of an older version that is nothing else is an array
     }
 )
 """The kinds by the names that recipes use. A kind is imported on first use."""
 
 _OPTIONS: dict[str, type[Any]] = {"melody": MelodyOptions, "image_tokens": ImageOptions}
-_SETTINGS = {"image_tokens": "images"}
+_SETTINGS = {"image_tokens": "images", "board": "boards", "sequence": "sequences", "table": "tables"}
 
 
 @dataclass
@@ -50,9 +62,15 @@ class KindSettings:
 
     Args:
         images: for a model of image tokens.
+        boards: for a model of boards.
+        sequences: for a model of sequences.
+        tables: for a model of tables.
     """
 
     images: ImageSettings = field(default_factory=ImageSettings)
+    boards: BoardSettings = field(default_factory=BoardSettings)
+    sequences: SequenceSettings = field(default_factory=SequenceSettings)
+    tables: TableSettings = field(default_factory=TableSettings)
 
 
 def kind_named(name: str, option: str) -> type[Kind]:
@@ -76,6 +94,37 @@ def kind_of_data(data: DataConfig) -> type[Kind]:
         hint = suggestion(data.source, sources)
         raise ValueError(f"data.source = {data.source}: expected one of {', '.join(sources)}{hint}")
     return kind
+
+
+def kind_of_file(path: Path) -> type[Kind] | None:
+    """The kind of the data in a file, by its ending, or in a folder; None: no kind claims it."""
+    if path.is_dir():
+        return KINDS["melody"] if any(_has_ending(file, KINDS["melody"]) for file in path.rglob("*.mid*")) else None
+    return next((kind for kind in KINDS.values() if _has_ending(path, kind)), None)
+
+
+def _has_ending(path: Path, kind: type[Kind]) -> bool:
+    return path.name.lower().endswith(kind.files)
+
+
+def kind_of_objects(objects: Any) -> type[Kind]:
+    """The kind of objects in memory: an array, a DataFrame, a list of strings."""
+    kind = next((kind for kind in KINDS.values() if kind.claims_objects(objects)), None)
+    if kind is None:
+        expected = "an integer array (N, ...), a DataFrame, a list of strings, or the path of a file"
+        require_type(False, "data", objects, expected)
+    return kind  # type: ignore[return-value]
+
+
+def recipe_of_kind(kind: type[Kind], name: str = "") -> str:
+    """The name of the packaged recipe `name` for a kind of data; without a name, the one that the kind begins with.
+
+    Where a kind has a recipe of its own, it counts: `small` of tables is `table-small`. A kind of the user's own begins
+    with the recipe of arrays.
+    """
+    first = kind.recipe or kind.name or "array"
+    own = f"{first}-{name}"
+    return first if not name else own if own in list_recipes() else name
 
 
 def require_consistent(data: DataConfig) -> None:

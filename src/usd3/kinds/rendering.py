@@ -26,13 +26,15 @@ class Drawn:
 
     Args:
         tokens: (N, ...) the objects, in the categories of the data.
-        given: (...) True where the prompt gave an element; None: there was no prompt.
+        given: (...) or (N, ...) True where the prompt gave an element; None: there was no prompt.
         pad: (N, ...) True where an element is padding.
         prompt: (N, ...) the tokens of the prompt.
         names: where each row of the prompt comes from.
         frames: steps on the way from noise to the first n objects, each (n, ...). In absorbing diffusion, category
             `num_classes` means "not known yet".
         mask: the category of the diffusion that means "not known yet"; None: it has none.
+        seed: of the draws, also of those of values where a category stands for several.
+        where: the condition that the objects fulfil, as the user wrote it; None: there was none.
     """
 
     tokens: Tensor
@@ -42,6 +44,12 @@ class Drawn:
     names: list[str] | None = None
     frames: list[Tensor] = field(default_factory=list)
     mask: int | None = None
+    seed: int = 0
+    where: Any = None
+
+    def given_of_first(self, num: int) -> Tensor | None:
+        """What the prompt gave of the first `num` objects, flat: (1, L) if it is the same for all, else (num, L)."""
+        return None if self.given is None else self.given.reshape(-1, self.tokens[0].numel())[:num]
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,8 @@ class Renderer:
     """Endings of files that `prompt` reads. Every kind also takes .npy and .npz files, which the command reads."""
     has_holes: ClassVar[bool] = False
     """Whether a prompt itself shows which elements to draw."""
+    reads_text: ClassVar[bool] = False
+    """Whether a prompt can be typed on the command line instead of the name of a file."""
     num_animated: ClassVar[int] = 4
     """Number of objects in an animation."""
 
@@ -81,10 +91,14 @@ class Renderer:
         self.kind = kind
 
     def prompt(self, path: Path) -> "tuple[Sequences, Tensor | None]":
-        """The objects in a file, and a mask (...) that is True where an element is given.
+        """The objects in a file, and a mask (...) or (N, ...) that is True where an element is given.
 
         The mask is None if the file has no holes; then the options of the command say what is given.
         """
+        raise NotImplementedError
+
+    def text_prompt(self, text: str) -> "tuple[Sequences, Tensor | None]":
+        """The object that a text describes, typed on the command line, and a mask as in `prompt`."""
         raise NotImplementedError
 
     def write(self, drawn: Drawn, out: Path) -> None:
@@ -102,6 +116,10 @@ class Renderer:
         The command itself writes the tokens into an .npz file.
         """
 
+    def shown(self, drawn: Drawn) -> str:
+        """The first objects as text for the terminal; "": they are no text."""
+        return ""
+
     def picture(self, drawn: Drawn, path: Path) -> None:
         """Draw the first objects into one picture: as maps if they have two similar sides, otherwise as strips."""
         from usd3.pictures import token_grid, token_maps
@@ -109,11 +127,11 @@ class Renderer:
         first, shape, K = slice(0, _MOST_OBJECTS), self.kind.shape, self.kind.num_classes
         names = None if drawn.names is None else drawn.names[first]
         pad = None if drawn.pad is None else drawn.pad[first]
+        given = drawn.given_of_first(_MOST_OBJECTS)
         if len(shape) == 2 and max(shape) <= _LONGEST_SIDE * min(shape):
-            given = None if drawn.given is None else drawn.given.reshape(-1, *shape)
+            given = None if given is None else given.unflatten(1, shape)
             token_maps(drawn.tokens[first], path, K, given, names, pad)
         else:
-            given = None if drawn.given is None else drawn.given.flatten()
             pad = None if pad is None else pad.flatten(1)
             token_grid(drawn.tokens[first].flatten(1), path, K, given, names, pad=pad)
 
@@ -122,9 +140,8 @@ class Renderer:
         from usd3.pictures import animate_denoising
 
         frames = [frame.flatten(1) for frame in drawn.frames]
-        given = None if drawn.given is None else drawn.given.flatten()
         num_classes = self.kind.num_classes + (drawn.mask is not None)
-        animate_denoising(frames, path, num_classes, given=given, mask=drawn.mask)
+        animate_denoising(frames, path, num_classes, given=drawn.given_of_first(len(frames[0])), mask=drawn.mask)
 
 
 def lengths(tokens: Tensor, pad: Tensor | None) -> list[int]:

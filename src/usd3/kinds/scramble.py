@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from usd3._internal.checks import as_count, require_type
-from usd3.kinds.dataset import Dataset, Sequences, compact
+from usd3.kinds.dataset import Dataset, compact
 
 __all__ = ["scramble"]
 
@@ -16,15 +15,11 @@ def scramble(dataset: Dataset, seed: int = 0) -> Dataset:
     require_type(isinstance(dataset, Dataset), "dataset", dataset, "a Dataset")
     generator = torch.Generator().manual_seed(as_count(seed, "seed", 0))
     new_name = torch.randperm(dataset.num_classes, generator=generator)
+    names = compact(new_name, dataset.num_classes)
     former = torch.arange(dataset.num_classes) if dataset.decode is None else dataset.decode.cpu().long()
     return replace(
         dataset,
-        train=_renamed(dataset.train, new_name),
-        test=_renamed(dataset.test, new_name),
+        train=dataset.train.renamed(names),
+        test=dataset.test.renamed(names),
         decode=former[new_name.argsort()],
     )
-
-
-def _renamed(split: Sequences, new_name: Tensor) -> Sequences:
-    names = compact(new_name, len(new_name)).to(split.tokens.device)
-    return replace(split, tokens=names[split.tokens.long()])

@@ -21,7 +21,7 @@ from usd3.core.diffusion import Diffusion
 from usd3.core.model import Denoiser, Tempered
 from usd3.core.noisy_batch import NoisyBatch
 from usd3.core.objectives import LossOutput
-from usd3.core.samplers import SAMPLERS, Corrector, Sampler, Step, sample
+from usd3.core.samplers import FOR_ABSORBING_NOISE, SAMPLERS, Corrector, Sampler, Step, sample
 from usd3.core.schedules import Time
 
 __all__ = ["Method", "NoisyBatch"]
@@ -33,7 +33,7 @@ class Method(ABC):
     Attributes:
         reads: the meaning of the network's output, see `usd3.core.converters`.
         time: the kind of time it needs.
-        samplers: the names of its samplers, the default first.
+        samplers: the names of its samplers, the default first; an object has those that its noise allows.
         corrects: whether MCMC corrector moves may follow its steps.
         needs_hollow: whether the network must not see the element that it predicts.
         fuses: whether the loss takes a `Projection` without forming the logits.
@@ -52,6 +52,8 @@ class Method(ABC):
         expected = f"{self.time} time for {type(self).__name__}"
         require(self.time in (kind, "either"), "diffusion.num_steps", diffusion.num_steps, expected)
         self.diffusion = diffusion
+        if not diffusion.noise.is_absorbing:
+            self.samplers = tuple(name for name in self.samplers if name not in FOR_ABSORBING_NOISE)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.diffusion!r})"
@@ -151,7 +153,7 @@ class Method(ABC):
 
     def prefer(self, sampler: str, option: str) -> None:
         """Make one of its samplers the default of this object; errors name `option`."""
-        names = type(self).samplers
+        names = self.samplers
         require(sampler in names, option, sampler, f"one of {', '.join(names)}")
         self.samplers = (sampler, *(name for name in names if name != sampler))
 

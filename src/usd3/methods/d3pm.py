@@ -98,7 +98,7 @@ class D3PM(Method):
 
     def denoiser(self, model: Callable[..., Any]) -> Callable[..., Any]:
         """The model with logits of p(x_0 | x_t) as its output."""
-        same = self._stack is None and self.diffusion.noise.mask is not None  # joint and marginal are the same
+        same = self._stack is None and self.diffusion.noise.is_absorbing  # joint and marginal are the same
         return model if self.posterior == "marginal" or same else _Completed(model, self._full)
 
     def predictor(self, sampler: str) -> Sampler:

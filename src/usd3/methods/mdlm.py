@@ -25,7 +25,7 @@ class MDLM(Method):
 
     def __init__(self, diffusion: Diffusion):
         super().__init__(diffusion)
-        require(diffusion.noise.mask is not None, "diffusion.noise", diffusion.noise, "absorbing noise for MDLM")
+        require(diffusion.noise.is_absorbing, "diffusion.noise", diffusion.noise, "absorbing noise for MDLM")
 
     def loss_of(self, denoise: Denoiser, batch: NoisyBatch) -> LossOutput:
         """Weighted cross entropy at the masked elements; stratified times are recommended."""

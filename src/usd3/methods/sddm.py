@@ -92,7 +92,7 @@ class SDDM(Method):
 
     def predictor(self, sampler: str) -> Sampler:
         """USD3's samplers, except that the last step jumps by rates too where the noise has no mask."""
-        if sampler == "exact" or self.diffusion.noise.mask is not None:
+        if sampler == "exact" or self.diffusion.noise.is_absorbing:
             return SAMPLERS[sampler]
         return partial(_jumping_by_rates, jumps=_JUMPS[sampler])
 

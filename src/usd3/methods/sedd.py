@@ -63,7 +63,7 @@ class SEDD(Method):
         eps: float = 1e-5,
     ):
         super().__init__(diffusion)
-        masked = diffusion.noise.mask is not None
+        masked = diffusion.noise.is_absorbing
         require(condition in ("clamp", "project_only"), "condition", condition, "clamp or project_only")
         require(masked or not scale_by_sigma, "scale_by_sigma", scale_by_sigma, "False but for absorbing noise")
         require(denoise or not masked, "denoise", denoise, "True for absorbing noise, or masks would be left")
@@ -96,6 +96,7 @@ class SEDD(Method):
         level, to, m = d.level(time, x_t), d.rate_weights(time, x_t), noise.probs_on(x_t.device)
         truth = true_belief(x_0, x_t, noise, level)
         m_x, m_0, kappa, shift = noise.at(x_t), noise.at(x_0), truth.noised, self._shift(x_t, time)
+        output = self._possible(output)
         exponentials, mean = _Sums.apply(output, x_t, m)
         at_0 = output.gather(-1, x_0[..., None]).squeeze(-1).double() + shift
 
@@ -110,16 +111,24 @@ class SEDD(Method):
 
     def log_ratio(self, output: Tensor, x_t: Tensor, time: Tensor) -> Tensor:
         """log s, (..., K) in float32 or better: 0 at x_t."""
-        output = output.to(torch.promote_types(output.dtype, torch.float32)).clamp(max=_LARGEST)
+        output = self._possible(output.to(torch.promote_types(output.dtype, torch.float32)).clamp(max=_LARGEST))
         log_s = output + self._shift(x_t, time)[..., None].to(output.dtype)
         return log_s.scatter(-1, x_t[..., None], 0.0)
 
+    def _possible(self, output: Tensor) -> Tensor:
+        """The output (..., K), NEVER at categories that are neither data nor noise, whose ratio is 0."""
+        noise, device = self.diffusion.noise, output.device
+        if noise.support is None:
+            return output
+        possible = noise.data_on(device) | (noise.probs_on(device) > 0)  # type: ignore[operator]
+        return torch.where(possible, output, NEVER)
+
     def _shift(self, x: Tensor, time: Tensor) -> Tensor:
-        """log s - output, float64 (B, 1, ..., 1): log(a / (1 - a) / number of data categories), or 0."""
-        level = self.diffusion.level(time, x)
+        """log s - output, float64, broadcasting to x: log(a / (1 - a) / number of data categories), or 0."""
+        level, noise = self.diffusion.level(time, x), self.diffusion.noise
         if not self.scale_by_sigma:
             return torch.zeros_like(level.lost)
-        data = self.diffusion.noise.num_classes - 1
+        data = noise.num_classes - 1 if noise.support is None else noise.data_on(x.device).sum(-1)  # type: ignore[union-attr]
         return (level.alpha_bar.clamp(min=SMALLEST) / level.lost / data).log()
 
     # ---- sampling -----------------------------------------------------------------------------------------------
@@ -137,11 +146,10 @@ class SEDD(Method):
         return jumps.scatter(-1, here, 1 - leave.clamp(max=1.0)) / leave.clamp(min=1.0)
 
     def denoised(self, output: Tensor, x: Tensor, t: Tensor, s: Tensor | None = None) -> Tensor:
-        """p(x_0 | x_t) by U6 and without the mask, (..., K)."""
-        probs, mask = self.analytic(output, x, t, torch.zeros_like(t)), self.diffusion.noise.mask
-        if mask is None:
+        """p(x_0 | x_t) by U6 and without what data cannot have, (..., K)."""
+        probs, data = self.analytic(output, x, t, torch.zeros_like(t)), self.diffusion.noise.data_on(x.device)
+        if data is None:
             return probs
-        data = torch.arange(probs.shape[-1], device=probs.device) != mask
         probs = torch.where(data, probs.clamp(min=torch.finfo(probs.dtype).tiny), 0.0)
         return probs / probs.sum(-1, keepdim=True)
 

@@ -53,6 +53,8 @@ class StackDiffusion(Diffusion):
         seen, expected = (transitions.num_steps, transitions.num_classes), f"T = {T} and K = {K}, as the diffusion has"
         require(seen == (T, K), "transitions (T, K)", seen, expected)
         require(m.dim() == 1, "noise.probs.shape", tuple(m.shape), "(K,): one noise for all elements")
+        expected = "None where data have a support, out of which matrices lead"
+        require(diffusion.noise.support is None, "transitions", "a stack of matrices", expected)
         far = transitions.distance(diffusion.noise)
         if far > _FAR:
             warnings.warn(

@@ -11,7 +11,7 @@ import numpy as np
 from usd3._internal.checks import as_count, require
 from usd3.metrics._arrays import Bools, Floats, Ints, as_pad, as_sequences, require_categories
 
-__all__ = ["NgramCounts", "count_ngrams", "ngram_hellinger", "ngram_outliers"]
+__all__ = ["NgramCounts", "count_distinct", "count_ngrams", "ngram_hellinger", "ngram_outliers"]
 
 
 class NgramCounts(NamedTuple):
@@ -85,6 +85,15 @@ def count_ngrams(generated: Any, truth: Any, n: int, pad: Any = None) -> NgramCo
     require_categories(x, padding, "generated")
     require_categories(true, padding, "truth")
     return _count(x, true, n, padding)
+
+
+def count_distinct(sequences: Ints, n: int, pad: Bools) -> tuple[int, int]:
+    """How many different n-grams without padding occur in sequences (N, L), and how many n-grams there are."""
+    if n > sequences.shape[1]:
+        return 0, 0
+    (labels,), _ = _label_ngrams([sequences], n)
+    whole = labels[_whole_ngrams(pad, n)]
+    return len(np.unique(whole)), whole.size
 
 
 def _count(generated: Ints, truth: Ints, n: int, pad: Bools | None) -> NgramCounts:

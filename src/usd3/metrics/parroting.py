@@ -15,6 +15,9 @@ from usd3.metrics._arrays import Floats, Ints, as_sequences
 __all__ = ["Ratio", "distances_to_matches", "matching_rows", "train_to_test_ratio"]
 
 
+_AT_ONCE = 2**22  # elements that are compared together
+
+
 class Ratio(NamedTuple):
     """The train-to-test ratio as the paper prints it (`literal`), and with its distances swapped (`swapped`)."""
 
@@ -85,7 +88,9 @@ def distances_to_matches(
         rows, matched = np.repeat(np.arange(len(x)), counts), np.concatenate(list(matches)).astype(np.int64)
         valid = matched.min() >= 0 and matched.max() < len(training)
         require(valid, "matches", matched, f"indices of training rows, 0..{len(training) - 1}")
-        values = distance(x[rows], training[matched])
+        pairs = max(1, _AT_ONCE // x.shape[1])
+        parts = [slice(first, first + pairs) for first in range(0, len(rows), pairs)]
+        values = np.concatenate([distance(x[rows[part]], training[matched[part]]) for part in parts])
         has_match = counts > 0
         starts = (np.cumsum(counts) - counts)[has_match]
         result[has_match] = np.add.reduceat(values, starts) / counts[has_match]

@@ -63,9 +63,9 @@ class ModelConfig:
         net: "transformer" (our default), "film" (the paper's), "hollow_transformer" or "masked_transformer" (SDDM's),
             or the import path of a class of your own, as in "mypackage.nets.MyNet": it is created as
             MyNet(num_classes=..., **options) and called as model(x_t, t).
-        dim: width.
-        depth: number of layers.
-        heads: attention heads.
+        dim: width; 0: chosen by the number of training objects, for tables.
+        depth: number of layers; 0: as for `dim`.
+        heads: attention heads; 0: as for `dim`.
         mlp: hidden width of the MLPs; null: 4 dim.
         dropout: dropout rate.
         time_dim: size of the time features; SDDM's networks use `dim`.
@@ -78,6 +78,8 @@ class ModelConfig:
             objects that did not change.
         self_conditioning: the network also sees its prediction of the previous step; about 30 % more time in training.
             Only for "transformer", and for methods that read its output as p(x_0 | x_t).
+        own_vocabulary: each element has embeddings and an output layer of its own, for tables, whose columns mean
+            different things. Only for "transformer".
         options: further arguments of the network, for example {"readout": "concat"} for "hollow_transformer"; for a
             class of your own, all arguments but num_classes.
     """
@@ -94,12 +96,13 @@ class ModelConfig:
     timeless: bool = False
     projection: bool = False
     self_conditioning: bool = False
+    own_vocabulary: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_fields(self, "model")
         for name in ("dim", "depth", "heads"):
-            as_count(getattr(self, name), f"model.{name}", 1)
+            as_count(getattr(self, name), f"model.{name}", 0)
         as_count(4 if self.mlp is None else self.mlp, "model.mlp", 1)
         as_count(self.output_blocks, "model.output_blocks", 0)
         even = as_count(self.time_dim, "model.time_dim", 4) % 2 == 0
@@ -120,7 +123,7 @@ class ModelConfig:
             return self._build_imported(num_classes)
         kind = NETS[self.net]
         parameters = inspect.signature(kind).parameters
-        for name in ("timeless", "projection", "self_conditioning"):
+        for name in ("timeless", "projection", "self_conditioning", "own_vocabulary"):
             require(name in parameters or not getattr(self, name), f"model.{name}", True, f"false for {self.net}")
         named = {one.name: getattr(self, one.name) for one in fields(self)}
         named["mlp"] = 4 * self.dim if self.mlp is None else self.mlp
@@ -140,6 +143,7 @@ class ModelConfig:
         require(not self.projection, "model.projection", self.projection, expected)
         expected = f"false for {self.net}: a network of your own is wrapped in usd3.nets.SelfConditioned"
         require(not self.self_conditioning, "model.self_conditioning", True, expected)
+        require(not self.own_vocabulary, "model.own_vocabulary", True, f"false for {self.net}")
         return imported_class(self.net, nn.Module, "model.net", NETS)(num_classes=num_classes, **self.options)
 
 

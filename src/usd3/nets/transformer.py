@@ -15,6 +15,7 @@ __all__ = ["Transformer"]
 
 _WAVES = 16  # distinguish 2^16 places along an axis
 _WAVES_BEFORE = 8  # in weights of earlier versions
+_LEAST_LOG = -20.0  # of a frequency that a network begins with
 
 
 class Transformer(nn.Module):
@@ -41,6 +42,9 @@ class Transformer(nn.Module):
         axes: Dimensions of an object: 1 for sequences, 2 for images. With 1, objects of any shape are sequences in
             row-major order.
         self_conditioning: Take an `estimate` of x_0, see `SelfConditioned`.
+        own_vocabulary: Each of the `length` elements has embeddings and an output layer of its own: category 3 of one
+            element has nothing to do with category 3 of another, as in the columns of a table.
+        length: Number of elements of an object; only `own_vocabulary` needs it.
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class Transformer(nn.Module):
         projection: bool = False,
         axes: int = 1,
         self_conditioning: bool = False,
+        own_vocabulary: bool = False,
+        length: int = 0,
     ):
         super().__init__()
         self.ignores_time, self.projection = timeless, projection
@@ -64,7 +70,9 @@ class Transformer(nn.Module):
         self.axes = as_count(axes, "axes", 1)
         require(dim >= 2 * heads * axes, "dim", dim, f"at least {2 * heads * axes}, 2 for each head and axis")
         self.head_dim = dim // heads
-        self.embed = nn.Embedding(num_classes, dim)
+        self.own_vocabulary, vocabularies = own_vocabulary, as_count(length, "length", 1) if own_vocabulary else 1
+        require(not (own_vocabulary and projection), "projection", projection, "false with own_vocabulary")
+        self.embed = nn.Embedding(vocabularies * num_classes, dim)
         self.given = nn.Parameter(torch.zeros(dim))
         self.place = nn.Linear(2 * _WAVES * axes, dim, bias=False)
         self.register_load_state_dict_pre_hook(_with_all_waves)
@@ -73,7 +81,7 @@ class Transformer(nn.Module):
         self.modulate = nn.Linear(time_dim, 6 * dim)
         self.layers = nn.ModuleList(_Layer(dim, heads, mlp, dropout, depth) for _ in range(depth))
         self.final = nn.Linear(time_dim, 2 * dim)
-        self.logits = nn.Linear(dim, num_classes)
+        self.logits = _OwnOutputs(length, dim, num_classes) if own_vocabulary else nn.Linear(dim, num_classes)
         nn.init.normal_(self.embed.weight, std=1.0)
         if self.estimate is not None:
             nn.init.zeros_(self.estimate.weight)
@@ -90,7 +98,8 @@ class Transformer(nn.Module):
         estimate: Tensor | None = None,
     ) -> Tensor | Projection:
         """Logits (B, ..., K)."""
-        h = self.embed(x_t.flatten(1))
+        x = x_t.flatten(1)
+        h = self.embed(x + self.num_classes * torch.arange(x.shape[1], device=x.device) if self.own_vocabulary else x)
         places = _places(x_t, self.axes)
         h = h + self.place(_waves(places, h))
         if given is not None:
@@ -104,10 +113,31 @@ class Transformer(nn.Module):
         for layer in self.layers:
             h = layer(h, shared, turn, attend)
         scale, shift = self.final(time)[:, None].chunk(2, -1)
-        h = (_norm(h) * (1 + scale) + shift).unflatten(1, x_t.shape[1:])
+        h = _norm(h) * (1 + scale) + shift
         if self.projection:
-            return Projection(h, self.logits.weight, self.logits.bias)
-        return self.logits(h)  # type: ignore[no-any-return]
+            return Projection(h.unflatten(1, x_t.shape[1:]), self.logits.weight, self.logits.bias)
+        return self.logits(h).unflatten(1, x_t.shape[1:])  # type: ignore[no-any-return]
+
+    def start_from(self, frequencies: Tensor) -> None:
+        """Begin with these frequencies of the categories as predictions, (L, K); for `own_vocabulary`.
+
+        The output layers are 0 at first, but for their biases: a new network predicts what these say.
+        """
+        with torch.no_grad():
+            self.logits.bias.copy_(frequencies.log().clamp(min=_LEAST_LOG))
+
+
+class _OwnOutputs(nn.Module):
+    """An output layer for each of L elements: logits (B, L, K) from hidden states (B, L, E)."""
+
+    def __init__(self, length: int, dim: int, num_classes: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(length, num_classes, dim))
+        self.bias = nn.Parameter(torch.zeros(length, num_classes))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Logits (B, L, K)."""
+        return torch.einsum("ble,lke->blk", h, self.weight) + self.bias
 
 
 class _Layer(nn.Module):

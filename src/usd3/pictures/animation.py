@@ -42,6 +42,7 @@ def animate_denoising(
     mask: int | None = None,
     frames_per_second: float = 15.0,
     hold: float = 2.0,
+    colours: Sequence[str] | None = None,
 ) -> None:
     """Write the states of a sampler as an animated GIF: rows of coloured cells as in `token_grid`, and a progress bar.
 
@@ -53,6 +54,7 @@ def animate_denoising(
         mask: The category that means "not known yet", drawn in grey.
         frames_per_second: Speed.
         hold: Seconds that the last frame stays.
+        colours: "#RRGGBB" of each category; None: those of `token_grid`.
     """
     require_gif(path)
     durations = frame_durations(len(frames), frames_per_second, hold)
@@ -60,7 +62,8 @@ def animate_denoising(
     x = _as_frames(frames, classes)
     is_given = as_mask(given, x.shape[1:], "given")
     palette = _basic_palette()
-    entries = _add_categories(palette, classes, mask)
+    own = category_colours(classes, mask) if colours is None else _as_colours(colours, classes)
+    entries = _add_categories(palette, own, mask)
     strips = [[_grid_strip(entries[row], flags) for row, flags in zip(frame, is_given)] for frame in x]
     save_gif(_pages(strips, UNDERLINED if is_given.any() else {}), palette, durations, path)
 
@@ -119,10 +122,16 @@ def _basic_palette() -> Pixels:
     return palette
 
 
-def _add_categories(palette: Pixels, num_classes: int, mask: int | None) -> Pixels:
-    """Add the categories' colours to the palette, and return the entry of each, (K,). Many categories share entries."""
-    entries = CATEGORIES + np.arange(num_classes) * min(num_classes, 256 - CATEGORIES) // num_classes
-    colours = category_colours(num_classes, mask)
+def _as_colours(colours: Sequence[str], num_classes: int) -> Pixels:
+    """Colours "#RRGGBB" as an array (K, 3)."""
+    require(len(colours) == num_classes, "len(colours)", len(colours), f"one for each category, {num_classes}")
+    return np.array([rgb(colour) for colour in colours], dtype=np.uint8)
+
+
+def _add_categories(palette: Pixels, colours: Pixels, mask: int | None) -> Pixels:
+    """Add the categories' colours (K, 3) to the palette, and return the entry of each, (K,). Many share entries."""
+    count = len(colours)
+    entries = CATEGORIES + np.arange(count) * min(count, 256 - CATEGORIES) // count
     if mask is not None:
         entries[mask] = UNKNOWN_PX
     palette[entries] = colours

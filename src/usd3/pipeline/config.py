@@ -5,11 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+from torch import Tensor
+
 from usd3._internal.checks import as_count, require, require_type
 from usd3._internal.fields import from_mapping, require_fields
 from usd3._internal.weights import require_weights
 from usd3._internal.yaml_json import parse_json
 from usd3._version import __version__
+from usd3.core.diffusion import Diffusion
 from usd3.core.options import DiffusionConfig
 from usd3.kinds.base import Kind
 from usd3.kinds.options import DataConfig
@@ -36,12 +40,15 @@ class PipelineConfig:
         data: the data that the model was trained on.
         kind: what the categories mean, as plain JSON: the name of the kind and its fields.
         decode: (K,) the category of the data for each category of the network, a permutation; None: they are the same.
-        marginal: (K,) the frequencies of the categories in the training data, for marginal noise.
+        marginal: (K,) the frequencies of the categories in the training data, for marginal noise; (L, K) for each
+            element where their kind has a support.
         prefix: number of elements that a prompt gives by default.
         given: which elements stayed clean in training; None: unknown.
         precision: number format of the network's computations in training.
         steps: number of training steps.
         minutes: duration of the training; None: unknown.
+        best_step: the step of the weights, if those with the best bound on held-out objects were kept; None: the last.
+        stopped_early: whether training ended because that bound no longer improved.
         usd3_version: version of usd3 that trained the model.
     """
 
@@ -53,12 +60,14 @@ class PipelineConfig:
     data: DataConfig = field(default_factory=DataConfig)
     kind: dict[str, Any] = field(default_factory=lambda: {"name": "array"})
     decode: list[int] | None = None
-    marginal: list[float] | None = None
+    marginal: list[float] | list[list[float]] | None = None
     prefix: int = 32
     given: Literal["none", "prefix", "random"] | None = None
     precision: Literal["fp32", "bf16"] = "fp32"
     steps: int = 0
     minutes: float | None = None
+    best_step: int | None = None
+    stopped_early: bool = False
     usd3_version: str = __version__
 
     def __post_init__(self) -> None:
@@ -78,6 +87,13 @@ class PipelineConfig:
         """The kind as an object. If it is not one of ours, this imports and runs its code."""
         return kind_from(self.kind, self.num_classes, self.shape)
 
+    def build_diffusion(self, support: Tensor | None) -> Diffusion:
+        """The diffusion of the model, for data with this support, (*shape, K) bool, or None."""
+        marginal = None if self.marginal is None else torch.tensor(self.marginal, dtype=torch.float64)
+        if marginal is not None and marginal.dim() == 2:
+            marginal = marginal.reshape(*self.shape, -1)
+        return self.diffusion.build(self.num_classes, marginal, support)
+
     def require_weights(self, folder: Path) -> None:
         """Raise an error if the weights in `folder` do not fit the packaged network that this config describes.
 
@@ -90,7 +106,7 @@ class PipelineConfig:
 
     def has_trained(self, steps: int, minutes: float | None) -> bool:
         """Whether the model was trained for this many steps, or for this many minutes."""
-        return self.steps >= steps or (minutes is not None and (self.minutes or 0.0) >= minutes)
+        return self.stopped_early or self.steps >= steps or (minutes is not None and (self.minutes or 0.0) >= minutes)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PipelineConfig":

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
@@ -27,15 +27,18 @@ from usd3.methods.base import Method
 from usd3.nets import Hollow, SelfConditioned
 from usd3.nets.options import NETS, is_packaged
 from usd3.pipeline.batches import in_batches
+from usd3.pipeline.conditions import sample_where
 from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.inference import InferenceModel, network_logits
 from usd3.pipeline.packaged import find_model, list_models
+from usd3.pipeline.prediction import predict
 from usd3.pipeline.trust import require_trusted
 
-__all__ = ["Pipeline", "save_pretrained"]
+__all__ = ["Pipeline", "save_config", "save_pretrained"]
 
 Arguments = ParamSpec("Arguments")
 
+_ONE_BY_ONE = "first_hitting"  # the sampler that draws one element a call
 _LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # logits of the largest batch, by type of device
 
 
@@ -70,8 +73,11 @@ class Pipeline:
 
     def __init__(self, config: PipelineConfig, model: nn.Module | None = None, objective: str = "usd3"):
         self.config, self.kind = config, config.build_kind()
-        self.diffusion = config.diffusion.build(config.num_classes, config.marginal)
+        self.diffusion = config.build_diffusion(self.kind.support)
         self.method = config.method.build(self.diffusion, objective)
+        one_by_one = self.kind.draws_one_by_one and self.diffusion.noise.is_absorbing
+        if config.method.sampler is None and one_by_one and _ONE_BY_ONE in self.method.samplers:
+            self.method.prefer(_ONE_BY_ONE, "method.sampler")
         _require_usable_network(self.method, config)
         self.model = (config.model.build(self.diffusion, config.shape) if model is None else model).eval()
 
@@ -146,6 +152,7 @@ class Pipeline:
         seed: int = 0,
         batch_size: int | None = None,
         callback: Callable[[Step], None] | None = None,
+        where: Mapping[str, Any] | str | Tensor | None = None,
     ) -> Tensor:
         """Objects drawn from the model, (N, ...) int64.
 
@@ -165,7 +172,15 @@ class Pipeline:
             seed: seed of the draws.
             batch_size: number of objects in a batch; None: chosen by memory.
             callback: called with each `Step`.
+            where: draw from p(object | condition): {"sex": "Female", "age": (30, 40)} or "sex=Female,age=30..40" for
+                a kind whose elements have names, such as tables; or the share of each category that is allowed,
+                (..., K) in [0, 1].
         """
+        if where is not None:
+            require(pad is None, "pad", pad, "None where a condition is given")
+            options = dict[str, Any](num_steps=num_steps, corrector=corrector, sampler=sampler, callback=callback)
+            options |= {"temperature": temperature, "batch_size": batch_size}
+            return sample_where(self, where, num, tokens, given, seed, options)
         shape, prompt = tuple(self.config.shape), None if tokens is None else as_tokens(tokens)
         steps = self._steps(num_steps)
         if prompt is not None:
@@ -177,7 +192,7 @@ class Pipeline:
         if prompt is not None:
             prompt, pad = self._without_padding(prompt, pad)
             prompt = self.encoded(prompt)
-        repeatable = is_packaged(self._bare)  # our networks do the same in every call, so a CUDA graph can replay them
+        repeatable = is_packaged(self.bare_network)  # it does the same in every call: a CUDA graph can replay it
 
         def draw(rows: slice) -> Tensor:
             given_rows, prompt_rows, pad_rows = (
@@ -231,15 +246,15 @@ class Pipeline:
             num: batch size to compile for; None: every batch size that occurs. Each takes time to compile.
         """
         half, compiled = self.config.precision == "bf16", None
-        if self.compile and getattr(self._bare, "can_compile", True):
+        if self.compile and getattr(self.bare_network, "can_compile", True):
             self.diffusion.noise.probs_on(self.device)  # if a call created them, the next call would compile again
             compiled = self._compiled
         return InferenceModel(self.model, self.device, half, compiled, num)
 
     @property
-    def _bare(self) -> Callable[..., Any]:
+    def bare_network(self) -> Any:
         """The network without its heads."""
-        net: Callable[..., Any] = self.model
+        net: Any = self.model
         while isinstance(net, Hollow | SelfConditioned):
             net = net.module
         return net
@@ -253,6 +268,21 @@ class Pipeline:
         """The default batch size for `num` objects."""
         logits = torch.Size(self.config.shape).numel() * self.diffusion.noise.num_classes
         return max(1, min(num, _LOGITS_AT_ONCE.get(self.device.type, 2**24) // logits))
+
+    def generate(self, num: int | None = None, seed: int = 0, **options: Any) -> Any:
+        """Objects drawn from the model as the user knows them: a DataFrame, a list of strings, an array.
+
+        Args:
+            num: number of objects.
+            seed: seed of the draws.
+            options: further arguments of `sample`, such as `where`.
+        """
+        x = self.sample(num, seed=seed, **options)
+        where = options.get("where")
+        extra = {} if where is None or isinstance(where, Tensor) else {"where": where}
+        return self.kind.objects(x, seed, **extra)
+
+    predict = _without_gradients(predict)
 
     @_without_gradients
     def bound(
@@ -328,4 +358,9 @@ def save_pretrained(folder: Path, config: PipelineConfig, weights: dict[str, Ten
     """
     with written_whole(folder / "model.safetensors") as temporary:
         save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, temporary)
+    save_config(folder, config)
+
+
+def save_config(folder: Path, config: PipelineConfig) -> None:
+    """Write `config.json` into a folder."""
     write_whole(folder / "config.json", json.dumps(asdict(config), indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""The batches of a run, taken on the device where the objects fit there.
+"""The batches of a run, taken on the device if the objects fit there, otherwise from memory or from their file.
 
 The choice of the objects and their augmentation are drawn on the CPU, so that they are the same on every device.
 """
@@ -11,11 +11,14 @@ from torch import Tensor
 
 from usd3._internal.checks import require
 from usd3._internal.device import moved_to
+from usd3._internal.permutation import Permutation
 from usd3._internal.random import seed_of
 from usd3.kinds.base import Augment
-from usd3.kinds.dataset import Sequences
+from usd3.kinds.dataset import Rows
 
 __all__ = ["Batches", "storage_device"]
+
+_MOST_IN_A_TABLE = 2**24  # objects; the order of more is computed, not stored
 
 
 class Batches:
@@ -37,7 +40,7 @@ class Batches:
 
     def __init__(
         self,
-        rows: Sequences,
+        rows: Rows,
         batch_size: int,
         seed: int,
         first_step: Callable[[], int],
@@ -51,8 +54,8 @@ class Batches:
         self.batch_size, self.seed, self.first_step = batch_size, seed, first_step
         self.parts, self.rank, self.world, self.augment = parts, rank, world, augment
         self.device = torch.device(device)
-        self.tokens, self.pad = rows.tokens.to(self.device), None if rows.pad is None else rows.pad.to(self.device)
-        self._orders: dict[int, Tensor] = {}
+        self.rows = rows.to(self.device)
+        self._orders: dict[int, Tensor | Permutation] = {}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         step = self.first_step()
@@ -66,7 +69,7 @@ class Batches:
         size = self.batch_size // self.parts
         first = step * self.batch_size + part * size
         chosen = self._rows(first, first + size)
-        tokens, pad = self.tokens[chosen], None if self.pad is None else self.pad[chosen]
+        tokens, pad = self.rows.take(chosen)
         if self.augment is not None:
             tokens = self.augment(tokens, pad, torch.Generator().manual_seed(seed_of(self.seed, step, part, 1)))
         batch = {"tokens": tokens, "step": step, "part": part}
@@ -74,20 +77,28 @@ class Batches:
 
     def _rows(self, first: int, last: int) -> Tensor:
         """Rows first..last-1 of the endless sequence of passes, each pass in an order of its own."""
-        size = len(self.tokens)
+        size = len(self.rows)
         passes = range(first // size, (last - 1) // size + 1)
         self._orders = {n: self._orders[n] if n in self._orders else self._order(n) for n in passes}
-        pieces = [self._orders[n][max(first - n * size, 0) : last - n * size] for n in passes]
+        pieces = [self._part(self._orders[n], max(first - n * size, 0), min(last - n * size, size)) for n in passes]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
-    def _order(self, number: int) -> Tensor:
-        generator = torch.Generator().manual_seed(seed_of(self.seed, number))
-        return moved_to(torch.randperm(len(self.tokens), generator=generator), self.device)
+    def _order(self, number: int) -> Tensor | Permutation:
+        """The order of a pass, as a tensor or, of very many objects, as a function of the place."""
+        size, seed = len(self.rows), seed_of(self.seed, number)
+        if size > _MOST_IN_A_TABLE:
+            return Permutation(size, seed)
+        return moved_to(torch.randperm(size, generator=torch.Generator().manual_seed(seed)), self.device)
+
+    def _part(self, order: Tensor | Permutation, first: int, last: int) -> Tensor:
+        """Places first..last-1 of an order."""
+        if isinstance(order, Tensor):
+            return order[first:last]
+        return moved_to(order(torch.arange(first, last)), self.device)
 
 
-def storage_device(rows: Sequences, device: torch.device) -> torch.device:
+def storage_device(rows: Rows, device: torch.device) -> torch.device:
     """Where to keep the objects: on a GPU if they take at most an eighth of its free memory, else on the CPU."""
     if device.type != "cuda":
         return torch.device("cpu")
-    size = rows.tokens.nbytes + (0 if rows.pad is None else rows.pad.nbytes)
-    return device if size <= torch.cuda.mem_get_info(device)[0] // 8 else torch.device("cpu")
+    return device if rows.nbytes <= torch.cuda.mem_get_info(device)[0] // 8 else torch.device("cpu")

@@ -4,6 +4,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from usd3.kinds.dataset import Dataset
@@ -44,6 +45,9 @@ class SequenceData(pl.LightningDataModule):
         assert trainer is not None
         mine = torch.arange(trainer.global_rank, min(self.config.validate_objects, len(test)), trainer.world_size)
         size = max(1, self.config.batch_size // (self.config.accumulate * trainer.world_size))
-        pads = {} if test.pad is None else {"pad": test.pad}
-        batches: Any = [{"tokens": test.tokens[i]} | {k: v[i] for k, v in pads.items()} for i in mine.split(size)]
+        batches: Any = [_batch(*test.take(rows)) for rows in mine.split(size)]
         return DataLoader(batches, batch_size=None)
+
+
+def _batch(tokens: Tensor, pad: Tensor | None) -> dict[str, Tensor]:
+    return {"tokens": tokens} if pad is None else {"tokens": tokens, "pad": pad}

@@ -20,6 +20,7 @@ from usd3.core.given import draw_given
 from usd3.methods.base import Method
 from usd3.nets import Hollow
 from usd3.nets.options import is_packaged
+from usd3.training.early_stop import KeepBest
 from usd3.training.ema import Ema
 from usd3.training.module import TrainingModule, weight_groups
 from usd3.training.options import TrainingConfig
@@ -154,6 +155,9 @@ class DiffusionTraining(TrainingModule):
         bits = nats / max(1.0, elements) / math.log(2)
         self.latest["val_bits_per_element"] = bits
         self.log_row({"val/bits_per_element": bits})
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, KeepBest):
+                callback.judge(self.trainer, self, bits)
 
 
 def _count_free(x_0: Tensor, given: Tensor | None, pad: Tensor | None) -> Tensor:

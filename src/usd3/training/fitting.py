@@ -17,6 +17,7 @@ from usd3._internal.progress import say
 from usd3._internal.threads import waiting_asleep
 from usd3.training.callbacks import StopOnSignal, StopOnTime, TrainingProgress
 from usd3.training.checkpoints import AtomicCheckpointIO, Checkpoints, newest_whole, require_fitting, step_of
+from usd3.training.early_stop import KeepBest
 from usd3.training.ema import Ema
 from usd3.training.folder import RECIPE, begin, own_folder, read_recipe, require_same_data
 from usd3.training.module import TrainingModule
@@ -35,6 +36,7 @@ class TrainingRun(ABC):
     data_name: str = "the data"  # in messages
     data: pl.LightningDataModule | None = None  # for Lightning, unless the module has its own loader
     ema: Ema | None = None
+    patience: int = 0  # estimates of the bound without improvement, after which the run ends; 0: never
 
     def __init__(self, config: LoopConfig):
         self.config = config
@@ -98,7 +100,8 @@ class TrainingRun(ABC):
                     trainer.fit(module, self.data, ckpt_path=start, weights_only=True)
             if trainer.is_global_zero:
                 self.finish(folder)
-            if trainer.global_step < steps and not module.clock.over:
+            ended = module.clock.over or any(isinstance(c, KeepBest) and c.is_over for c in _callbacks(trainer))
+            if trainer.global_step < steps and not ended:
                 raise KeyboardInterrupt(f"stopped at step {trainer.global_step}")
             if start is not None and trainer.global_step == done:
                 more = f"steps {2 * done}" if done >= steps else f"minutes {2 * (self.config.minutes or 1):g}"
@@ -114,20 +117,20 @@ class TrainingRun(ABC):
     def _trainer(self, folder: Path, callbacks: list[pl.Callback]) -> pl.Trainer:
         logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
         config, table = self.config, CSVLogger(folder, name="logs", flush_logs_every_n_steps=1)
-        checkpoints = Checkpoints(
-            folder,
-            config.checkpoint_every,
-            config.keep,
-            lambda trainer, module: self.export(folder, trainer, module),
-        )
+
+        def export(trainer: pl.Trainer, module: Any) -> None:
+            self.export(folder, trainer, module)
+
+        checkpoints = Checkpoints(folder, config.checkpoint_every, config.keep, export)
         average = [] if self.ema is None else [self.ema]
+        best = [KeepBest(self.patience, export)] if self.patience else []
         options: dict[str, Any] = {
             "default_root_dir": folder,
             "max_steps": config.steps,
             "max_epochs": -1,
             "accelerator": config.accelerator,
             "logger": [table, TensorBoardLogger(folder, name="logs", version=table.version)],
-            "callbacks": [*average, StopOnTime(), checkpoints, StopOnSignal(), *callbacks],
+            "callbacks": [*average, StopOnTime(), *best, checkpoints, StopOnSignal(), *callbacks],
             "plugins": [AtomicCheckpointIO()],
             "limit_val_batches": 0,
             "num_sanity_val_steps": 0,
@@ -137,3 +140,7 @@ class TrainingRun(ABC):
             "enable_model_summary": False,
         }
         return pl.Trainer(**options | self.trainer_options())
+
+
+def _callbacks(trainer: pl.Trainer) -> list[Any]:
+    return trainer.callbacks  # type: ignore[attr-defined,no-any-return]

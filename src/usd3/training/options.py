@@ -66,11 +66,11 @@ class TrainingConfig:
     """How the network is trained.
 
     Args:
-        steps: optimiser steps.
+        steps: optimiser steps; 0: chosen by the number of training objects, for tables.
         minutes: end after so many minutes of training, where `steps` are not done before; null: no limit. Compilation
             and the capture of a CUDA graph do not count. How many steps these are differs from run to run. For one
             process.
-        batch_size: objects of one step, over all devices.
+        batch_size: objects of one step, over all devices; 0: as for `steps`.
         accumulate: parts into which a device splits its share of a batch, one after the other, to save memory.
         objective: of the method "usd3": "usd3", "usd3*", "vlb" or "ce".
         stratified: spread the times of a batch evenly, which lowers the variance.
@@ -102,6 +102,9 @@ class TrainingConfig:
         log_every: steps between two rows of the log.
         validate_every: steps between two estimates of the bound on held-out data; 0: never.
         validate_objects: held-out objects used for it.
+        patience: end the run after so many estimates in a row that are no better than the best, and keep the model of
+            the best one, so that a small data set is not learnt by heart; 0, or without estimates: train all steps and
+            keep the last model.
         checkpoint_every: steps between two checkpoints.
         keep: how many checkpoints to keep.
     """
@@ -135,16 +138,17 @@ class TrainingConfig:
     log_every: int = 50
     validate_every: int = 1000
     validate_objects: int = 64
+    patience: int = 0
     checkpoint_every: int = 1000
     keep: int = 2
 
     def __post_init__(self) -> None:
         require_fields(self, "training")
-        for name in ("steps", "batch_size", "accumulate", "halve_every", "nodes", "log_every", "validate_objects"):
+        for name in ("accumulate", "halve_every", "nodes", "log_every", "validate_objects"):
             as_count(getattr(self, name), f"training.{name}", 1)
         for name in ("checkpoint_every", "keep"):
             as_count(getattr(self, name), f"training.{name}", 1)
-        for name in ("prefix", "warmup", "validate_every"):
+        for name in ("steps", "batch_size", "prefix", "warmup", "validate_every", "patience"):
             as_count(getattr(self, name), f"training.{name}", 0)
         if self.minutes is not None:
             as_number(self.minutes, "training.minutes", 0)

@@ -9,39 +9,46 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.strategies import ModelParallelStrategy
+from torch.nn import functional as F
 
 from usd3._internal.checks import require
 from usd3._internal.random import seed_of
-from usd3.core.noise import Marginal
 from usd3.kinds.dataset import Dataset
-from usd3.kinds.fingerprints import fingerprint
+from usd3.kinds.fingerprints import fingerprint_of_rows
+from usd3.kinds.frequencies import frequencies, frequencies_of_elements
 from usd3.pipeline.config import PipelineConfig
-from usd3.pipeline.pipeline import Pipeline, save_pretrained
+from usd3.pipeline.pipeline import Pipeline, save_config, save_pretrained
 from usd3.pipeline.trust import foreign_classes, require_trusted
 from usd3.training.curves import loss_plot
 from usd3.training.data import SequenceData
 from usd3.training.diffusion import DiffusionTraining
+from usd3.training.early_stop import KeepBest
 from usd3.training.ema import Ema
 from usd3.training.fitting import TrainingRun
 from usd3.training.logs import run_logs
 from usd3.training.options import Recipe, TrainingConfig
+from usd3.training.sizes import sized
 
 __all__ = ["default_prefix", "fit", "pipeline_for"]
 
 
 def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
     """The untrained model of a recipe, its weights drawn from the recipe's seed."""
+    recipe = sized(recipe, dataset)
     config = _config_for(recipe, dataset)
     torch.manual_seed(seed_of(recipe.seed))
-    return Pipeline(config, objective=recipe.training.objective)
+    pipeline = Pipeline(config, objective=recipe.training.objective)
+    if recipe.model.own_vocabulary:
+        extra = pipeline.diffusion.noise.num_classes - dataset.num_classes  # the mask
+        pipeline.bare_network.start_from(F.pad(frequencies_of_elements(dataset).flatten(0, -2), (0, extra)))
+    return pipeline
 
 
 def _config_for(recipe: Recipe, dataset: Dataset) -> PipelineConfig:
-    marginal = None
+    marginal: Any = None
     if recipe.diffusion.noise == "marginal":
-        rows, pad = dataset.train.tokens.long(), dataset.train.pad
-        rows = rows if pad is None else rows[~pad][:, None]
-        marginal = Marginal.from_data(rows, dataset.num_classes).probs.tolist()
+        has_support = dataset.kind.support is not None
+        marginal = (frequencies_of_elements(dataset) if has_support else frequencies(dataset)).tolist()
     return PipelineConfig(
         num_classes=dataset.num_classes,
         shape=list(dataset.shape),
@@ -70,19 +77,21 @@ def fit(
     resume: bool = False,
     progress: bool = True,
     callbacks: Sequence[pl.Callback] = (),
+    dataset: Dataset | None = None,
 ) -> Pipeline:
     """Train the recipe's model in a folder of its own; with `resume`, go on from its newest whole checkpoint.
 
-    One process at a time has the folder, or those of one run. A run ends after its `steps`, or its `minutes`. Ctrl-C
-    and SIGTERM end it after the current step with a checkpoint, and then raise KeyboardInterrupt. `callbacks` are
-    Lightning's, besides our own.
+    One process at a time has the folder, or those of one run. A run ends after its `steps`, its `minutes`, or where the
+    bound on held-out objects no longer improves (`patience`). Ctrl-C and SIGTERM end it after the current step with a
+    checkpoint, and then raise KeyboardInterrupt. `callbacks` are Lightning's, besides our own. `dataset` are the data,
+    where they are in memory; None: those that the recipe names.
     """
     folder, config = Path(folder), recipe.training
     possible = config.accelerator != "gpu" or torch.cuda.is_available()
     require(possible, "training.accelerator", "gpu", "cpu or auto, as torch sees no GPU")
     alone = config.minutes is None or _world(config) == 1
     require(alone, "training.minutes", config.minutes, "null with several processes, or training.devices 1")
-    DiffusionRun(recipe).fit(folder, resume, progress, callbacks)
+    DiffusionRun(recipe, dataset).fit(folder, resume, progress, callbacks)
     # a run in which nothing was left to train keeps its old config.json
     require_trusted(PipelineConfig.read(folder), foreign_classes(recipe))
     return Pipeline.from_pretrained(folder, device="cpu", trust_code=True)
@@ -93,9 +102,9 @@ class DiffusionRun(TrainingRun):
 
     prefix = "training."
 
-    def __init__(self, recipe: Recipe):
+    def __init__(self, recipe: Recipe, dataset: Dataset | None = None):
         super().__init__(recipe.training)
-        self._recipe, self.ema = recipe, Ema(recipe.training.ema)
+        self._recipe, self._given_dataset, self.ema = recipe, dataset, Ema(recipe.training.ema)
 
     def recipe(self) -> dict[str, Any]:
         """The whole recipe."""
@@ -111,8 +120,9 @@ class DiffusionRun(TrainingRun):
 
     def load_data(self) -> dict[str, Any]:
         """The recipe's data; facts on the training objects."""
-        recipe = self._recipe
-        self.dataset = recipe.data.load()
+        self.dataset = self._recipe.data.load() if self._given_dataset is None else self._given_dataset
+        self._recipe = recipe = sized(self._recipe, self.dataset)
+        self.config, self.patience = recipe.training, recipe.training.patience
         self.data_name = str(recipe.data.path or f"the data {self.dataset.name}")
         self.data = SequenceData(self.dataset, recipe.training, recipe.seed, recipe.data)
         train = self.dataset.train
@@ -120,7 +130,7 @@ class DiffusionRun(TrainingRun):
             "num_classes": self.dataset.num_classes,
             "shape": list(self.dataset.shape),
             "train_objects": len(train),
-            "fingerprint": fingerprint(train.tokens, train.pad),
+            "fingerprint": fingerprint_of_rows(train),
         }
 
     def build(self, resumed: Path | None) -> DiffusionTraining:
@@ -150,11 +160,18 @@ class DiffusionRun(TrainingRun):
         }
 
     def export(self, folder: Path, trainer: pl.Trainer, module: Any) -> None:
-        """Write the averaged model."""
+        """Write the averaged model; with `patience`, the one with the best bound on held-out objects."""
         assert self.ema is not None
+        config = replace(self._pipeline_config, steps=trainer.global_step, minutes=module.clock.minutes)
+        best = next((callback for callback in _callbacks(trainer) if isinstance(callback, KeepBest)), None)
+        if best is not None:
+            config = replace(config, best_step=best.step, stopped_early=best.is_over)
+        if best is not None and best.step is not None and not best.is_new:
+            if trainer.is_global_zero:
+                save_config(folder, config)
+            return
         weights = self.ema.state(trainer, module)
         if trainer.is_global_zero:
-            config = replace(self._pipeline_config, steps=trainer.global_step, minutes=module.clock.minutes)
             save_pretrained(folder, config, {name.removeprefix("model."): value for name, value in weights.items()})
 
     def finish(self, folder: Path) -> None:
@@ -163,6 +180,10 @@ class DiffusionRun(TrainingRun):
         if logs:
             with suppress(ValueError):
                 loss_plot(logs, folder / "loss.png")
+
+
+def _callbacks(trainer: pl.Trainer) -> list[Any]:
+    return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
 
 
 def _devices(config: TrainingConfig) -> Any:

@@ -25,19 +25,24 @@ from usd3.core.noise import Noise
 from usd3.core.samplers.corrector import Corrector, correction
 from usd3.core.samplers.euler import euler
 from usd3.core.samplers.exact import exact
+from usd3.core.samplers.first_hitting import first_hitting
 from usd3.core.samplers.gillespie import gillespie
 from usd3.core.samplers.run import Run, Sampler
 from usd3.core.samplers.tau_leaping import tau_leaping
 
-__all__ = ["SAMPLERS", "Step", "sample"]
+__all__ = ["FOR_ABSORBING_NOISE", "SAMPLERS", "Step", "sample"]
 
 SAMPLERS: dict[str, Sampler] = {
     "exact": exact,
     "euler": euler,
     "tau_leaping": tau_leaping,
     "gillespie": gillespie,
+    "first_hitting": first_hitting,
 }
 """The samplers of `Diffusion.sample`, by name."""
+
+FOR_ABSORBING_NOISE = ("first_hitting",)
+"""Those of them that need absorbing noise."""
 
 _WORTH = 8  # steps from which a CUDA graph pays
 
@@ -88,7 +93,8 @@ def sample(
         pad: mask of padding, which stays as it is in `given_tokens`; it broadcasts to `shape`.
         generator: makes the draws reproducible.
         callback: called with every `Step`.
-        sampler: "exact" (the paper's), "euler", "tau_leaping", "gillespie", or a function `(run, grid) -> step`.
+        sampler: "exact" (the paper's), "euler", "tau_leaping", "gillespie", "first_hitting" (one element a call, for
+            absorbing noise), or a function `(run, grid) -> step`.
         device: by default that of `given_tokens`, or of the model's parameters.
         graph: replay a step as one CUDA graph, for models that do the same operations in every call. No effect on other
             devices and for models that wait for the GPU. The samples are the same.

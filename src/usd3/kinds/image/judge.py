@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from usd3._internal.progress import say
+from usd3.kinds.base import Judge
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.image.folders import about, fingerprint, results, warn_unfinished
 from usd3.kinds.image.images import spread
@@ -33,7 +34,7 @@ __all__ = ["ImageJudge"]
 _NEAR_CHANCE = 0.75  # a classifier of two classes is near chance below this; of C classes, below 2 / C
 
 
-class ImageJudge:
+class ImageJudge(Judge):
     """Compares sets of images with the training images, by the features of a classifier.
 
     The constructor opens and checks everything, before anything is drawn.

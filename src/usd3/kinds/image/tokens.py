@@ -64,5 +64,5 @@ def load_image_tokens(path: str | os.PathLike[str]) -> Dataset:
         require(tokens.dtype.kind in "iu", f"{path}[{name}].dtype", tokens.dtype, "integers")
         require(tokens.ndim == 3 and tokens.size > 0, f"{path}[{name}].shape", tokens.shape, "(N, h, w)")
         splits[name] = sequences(tokens, num_classes, name)
-    kind = ImageTokens(num_classes, tuple(splits["train"].tokens.shape[1:]), source)
+    kind = ImageTokens(num_classes, splits["train"].shape, source)
     return Dataset(path.stem, num_classes, splits["train"], splits["test"], kind=kind)

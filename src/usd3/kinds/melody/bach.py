@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from usd3._internal.files import write_whole
+from usd3._internal.files import cache_folder, write_whole
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.melody.musicxml import melodies_of, read_score
 from usd3.kinds.melody.notation import REST
@@ -45,7 +45,7 @@ def load_bach(
         cache: folder for the melodies; None: $USD3_CACHE, or `usd3` in the user's cache folder.
         progress: called with (done, total) while the scores are read.
     """
-    melodies = _cached_melodies(_cache_folder(cache), progress)
+    melodies = _cached_melodies(cache_folder() if cache is None else Path(cache), progress)
     return melodies_dataset("bach", melodies, length, test_fraction, seed, stretch=_STRETCH)
 
 
@@ -54,15 +54,6 @@ def _corpus() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("load_bach needs music21: pip install 'usd3[music]'")
     return Path(spec.submodule_search_locations[0]) / "corpus" / "bach"
-
-
-def _cache_folder(cache: str | os.PathLike[str] | None) -> Path:
-    if cache is not None:
-        return Path(cache)
-    named = os.environ.get("USD3_CACHE")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "usd3"
 
 
 def _cached_melodies(folder: Path, progress: Callable[[int, int], None] | None) -> list[Voice]:

@@ -34,6 +34,8 @@ class Melody(Kind):
     plural: ClassVar[str] = "melodies"
     sources: ClassVar[tuple[str, ...]] = ("bach", "midi", "lakh")
     also_reads: ClassVar[tuple[str, ...]] = ("array",)
+    files: ClassVar[tuple[str, ...]] = (".mid", ".midi")
+    recipe: ClassVar[str] = "midi"
     suffixes: ClassVar[tuple[str, ...]] = (".npz", ".mid", ".png", ".gif")
     single_object_suffixes: ClassVar[tuple[str, ...]] = (".mid",)
     columns: ClassVar[Mapping[str, Metric]] = {key: Metric(title, None) for key, title in STRUCTURE.items()}
@@ -151,7 +153,7 @@ class MelodyRenderer(Renderer):
         from usd3.pictures import piano_roll
 
         names = None if drawn.names is None else drawn.names[:_MOST_MELODIES]
-        given = None if drawn.given is None else drawn.given.flatten()
+        given = drawn.given_of_first(_MOST_MELODIES)
         pad = None if drawn.pad is None else drawn.pad.flatten(1)[:_MOST_MELODIES]
         piano_roll(drawn.tokens.flatten(1)[:_MOST_MELODIES], path, names, given, pad)
 
@@ -159,5 +161,5 @@ class MelodyRenderer(Renderer):
         """Draw the way from noise to melodies as an animation of piano rolls."""
         from usd3.pictures import animate_roll
 
-        given = None if drawn.given is None else drawn.given.flatten()
-        animate_roll([frame.flatten(1) for frame in drawn.frames], path, given)
+        frames = [frame.flatten(1) for frame in drawn.frames]
+        animate_roll(frames, path, drawn.given_of_first(len(frames[0])))

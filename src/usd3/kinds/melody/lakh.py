@@ -23,7 +23,7 @@ def load_lakh(folder: str | os.PathLike[str]) -> Dataset:
     folder = Path(folder)
     decode = _read_key(folder / "descramble_key.txt")
     train, test = (sequences(read_tokens(folder / f"{name}.npy"), len(decode), name) for name in ("train", "test"))
-    kind = Melody(len(decode), tuple(train.tokens.shape[1:]))
+    kind = Melody(len(decode), train.shape)
     return Dataset("lakh", len(decode), train, test, decode, kind)
 
 

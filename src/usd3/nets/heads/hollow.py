@@ -31,12 +31,12 @@ class Hollow(nn.Module):
     @property
     def ignores_time(self) -> bool:
         """Whether the output does not depend on t: the network ignores it, and the head shifts no logit."""
-        return self.diffusion.noise.mask is not None and ignores_time(self.module)
+        return self.diffusion.noise.is_absorbing and ignores_time(self.module)
 
     def forward(self, x_t: Tensor, t: Tensor, **masks: Any) -> Tensor | Projection:
         """Logits (B, ..., K) of p(x_0 | x_t); if the network returns a `Projection`, a `Projection`."""
         logits: Tensor | Projection = self.module(x_t, t, **masks)
-        if self.diffusion.noise.mask is not None:
+        if self.diffusion.noise.is_absorbing:
             return logits
         if isinstance(logits, Projection):
             return logits.shifted(hollow_shift(self.diffusion, x_t, t))

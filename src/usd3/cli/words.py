@@ -1,0 +1,54 @@
+"""The words after `usd3 train`: recipes, and a file of data whose kind is told by its ending."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from usd3._internal.checks import require
+from usd3.cli.parsing import value_of
+from usd3.kinds.base import Kind
+from usd3.kinds.registry import KINDS, kind_named, kind_of_file, recipe_of_kind
+from usd3.recipes import find_recipe, list_recipes
+
+__all__ = ["configs_of_words"]
+
+
+def configs_of_words(words: Sequence[str], arguments: list[str]) -> list[str]:
+    """The options that words stand for: `--config` for each recipe, and `--data.path` for a file of data.
+
+    A file of data stands for the recipe of its kind. Recipes after it are those of its kind where there are some: in
+    `usd3 train adult.csv small`, `small` is the packaged recipe `table-small`.
+
+    Args:
+        words: names of recipes and at most one file or folder of data.
+        arguments: the options that the user typed; `--data.kind` overrules the ending of the file.
+    """
+    configs, kind, data = list[str](), None, None
+    for word in words:
+        found = None if _is_recipe(word) else _kind_of_word(word, arguments)
+        if found is not None:
+            require(data is None, "data", word, f"one file or folder, as {data} is one already")
+            kind, data = found, word
+        recipe = recipe_of_kind(found) if found else word if kind is None else recipe_of_kind(kind, word)
+        configs += ["--config", str(find_recipe(recipe))]
+    return configs if data is None else [*configs, f"--data.path={data}"]
+
+
+def _is_recipe(word: str) -> bool:
+    return word in list_recipes() or Path(word).suffix in (".yaml", ".yml")
+
+
+def _kind_of_word(word: str, arguments: list[str]) -> type[Kind] | None:
+    """The kind of the data at the path `word`; None: it is no path of data."""
+    path = Path(word)
+    typed = value_of("--data.kind", arguments)
+    endings = {ending: kind for kind in KINDS.values() for ending in kind.files}
+    if not path.exists():
+        if path.name.lower().endswith(tuple(endings)):
+            raise FileNotFoundError(f"{word}: no such file")
+        return None
+    if typed is not None:
+        return kind_named(typed, "data.kind")
+    kind = kind_of_file(path)
+    what = "a folder of MIDI files" if path.is_dir() else f"a file that ends with {', '.join(endings)}"
+    require(kind is not None, "data", word, f"{what}, a recipe, or --data.kind, which says what it is")
+    return kind

@@ -1,0 +1,58 @@
+"""First hitting: one element a call, in a random order, for absorbing noise.
+
+Going back in time, each masked element is unmasked at a random time of its own. With n elements masked, the next of
+these times is the largest of n: 1 - abar falls by the factor u^(1/n), u uniform. So the times can be drawn exactly, and
+one element, each equally likely, is drawn from f at each of them. The law of the samples is that of the exact sampler
+with infinitely many steps, in as many calls as there are elements to draw. No two elements are drawn as if they were
+independent.
+"""
+
+import torch
+from torch import Tensor
+
+from usd3._internal.checks import require
+from usd3._internal.random import uniform
+from usd3.core import fused
+from usd3.core.belief import Level
+from usd3.core.coefficients import column, flat
+from usd3.core.mixture import Jumps
+from usd3.core.samplers.run import Run, StepFunction
+
+__all__ = ["first_hitting"]
+
+
+def first_hitting(run: Run, grid: list[float]) -> StepFunction:
+    """One call for each element to draw. The steps of the grid divide these calls evenly; its times do not matter."""
+    process, free = run.process, flat(run.free)  # (B, L)
+    require(process.noise.is_absorbing, "sampler", "first_hitting", f"another one for {process.noise!r}, not absorbing")
+    count = free.sum(1)  # (B,)
+    keys = torch.where(free, uniform(free.shape, free.device, run.generator), 2.0)
+    rank = keys.argsort(1).argsort(1).reshape(run.free.shape)  # when each element is drawn; given ones come last
+    calls, steps = int(count.max()) if len(count) else 0, len(grid) - 1
+    times = _hitting_times(run, count, calls)  # (calls, B)
+
+    def drawn(x: Tensor, time: Tensor, number: Tensor, u: Tensor) -> Tensor:
+        one, chosen = torch.ones_like(column(time, x)).double(), run.free & (rank == number)
+        logits = run.denoise(x, time)  # f = softmax(logits)
+        level, jumps = Level(torch.zeros_like(one), one), Jumps(one, torch.zeros_like(one))  # everything goes to f
+        return fused.draw(logits, x, process.noise, level, jumps, u, chosen, process.impl, run.checks)
+
+    replayed, numbers = run.replayed(drawn), torch.arange(calls, device=free.device)
+
+    def step(x: Tensor, i: int) -> Tensor:
+        for call in range(i * calls // steps, (i + 1) * calls // steps):
+            x = replayed(x, times[call], numbers[call], run.uniforms(x))
+            run.checks.raise_early(x.device)
+        return x
+
+    return step
+
+
+def _hitting_times(run: Run, count: Tensor, calls: int) -> Tensor:
+    """The time of each call for each object, as the network gets it, (calls, B); discrete times are rounded up."""
+    left = (count - torch.arange(calls, device=count.device)[:, None]).clamp(min=0)  # masked elements before each call
+    factors = uniform(left.shape, left.device, run.generator) ** (1 / left.clamp(min=1))
+    process, T = run.process, run.process.num_steps
+    time = process.schedule.time(1 - torch.where(left > 0, factors.cumprod(0), 0.0)).clamp(0, 1)
+    time = time.clamp(min=process.t_min) if T is None else (time * T).ceil().clamp(min=1) / T  # as in training
+    return time.to(torch.get_default_dtype())

@@ -1,0 +1,1 @@
+"""Sequences of letters, such as DNA and proteins."""

@@ -1,0 +1,220 @@
+"""Sequences of letters as a kind of data: DNA, RNA and proteins in FASTA files, and any list of strings.
+
+Readers, metrics and pictures are imported where they are used: `usd3 sample` needs few of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from usd3._internal.checks import as_tokens, require
+from usd3.kinds.base import Kind
+from usd3.kinds.dataset import Dataset
+from usd3.kinds.options import DataConfig
+from usd3.kinds.rendering import Request
+from usd3.kinds.sequence.alphabet import Alphabet, Form
+from usd3.kinds.sequence.fasta import ENDINGS, PACKED_ENDINGS
+from usd3.kinds.sequence.records import Records, are_strings, as_strings, records_of
+from usd3.metrics.summary import Metric
+
+if TYPE_CHECKING:
+    from usd3.kinds.sequence.judge import SequenceJudge
+    from usd3.kinds.sequence.rendering import SequenceRenderer
+
+__all__ = ["LetterSequence"]
+
+_MOST_OF_A_METHOD = 3  # sequences in one picture
+_PLURALS: dict[Form, str] = {
+    "dna": "DNA sequences",
+    "rna": "RNA sequences",
+    "protein": "protein sequences",
+    "other": "strings",
+}
+
+
+@dataclass(frozen=True)
+class LetterSequence(Kind):
+    """A sequence of letters. The category of a letter is its place in the alphabet.
+
+    Args:
+        letters: the alphabet. It must be given; "" is an error.
+        form: what the letters stand for: "dna", "rna", "protein" or "other".
+        has_ends: whether sequences differ in length. Then the last category says that a sequence has ended.
+        is_fasta: whether sequences are written as FASTA; otherwise as text, one in a line.
+    """
+
+    letters: str = ""
+    form: Form = "other"
+    has_ends: bool = False
+    is_fasta: bool = True
+
+    name: ClassVar[str] = "sequence"
+    plural: ClassVar[str] = "sequences"
+    sources: ClassVar[tuple[str, ...]] = ("sequence",)
+    files: ClassVar[tuple[str, ...]] = (*ENDINGS, *PACKED_ENDINGS)
+    suffixes: ClassVar[tuple[str, ...]] = (".npz", *ENDINGS, ".txt", ".png", ".gif")
+    draws_all_prompts: ClassVar[bool] = True
+    is_judged: ClassVar[bool] = True
+    columns: ClassVar[Mapping[str, Metric]] = {
+        **{f"kmer_{k}": Metric(f"{k}-mers") for k in (3, 4, 5, 6)},
+        "kmer_correlation": Metric("6-mer r", "higher"),
+        "composition": Metric("composition"),
+        "gc": Metric("GC", None),
+        "gc_distance": Metric("GC distance"),
+        "length": Metric("length", None),
+        "length_distance": Metric("length distance"),
+        "copies": Metric("copies", None),
+        "nearest": Metric("nearest", None),
+        "told_apart": Metric("told apart"),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        categories = len(self.alphabet.letters) + self.has_ends
+        require(self.num_classes == categories, "num_classes", self.num_classes, f"{categories}, one for each letter")
+        require(len(self.shape) == 1, "shape", self.shape, "the length of a sequence")
+
+    @property
+    def alphabet(self) -> Alphabet:
+        """The letters, and the characters that mean "unknown"."""
+        return Alphabet(self.letters, self.form)
+
+    @property
+    def end(self) -> int | None:
+        """The category that says that a sequence has ended; None: all sequences have one length."""
+        return self.num_classes - 1 if self.has_ends else None
+
+    def describe(self) -> str:
+        """Such as "DNA sequences of 251 letters"."""
+        most = "at most " * self.has_ends
+        different = f", {len(self.letters)} different ones" if self.form == "other" else ""
+        return f"{_PLURALS[self.form]} of {most}{self.shape[0]} letters{different}"
+
+    def require_same(self, other: Mapping[str, Any], name: str) -> None:
+        """Raise an error for another kind, and for another alphabet: its categories are other letters."""
+        super().require_same(other, name)
+        for part in ("letters", "has_ends"):
+            require(other[part] == getattr(self, part), f"{part} of {name}", other[part], str(getattr(self, part)))
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def read(cls, data: DataConfig) -> Dataset:
+        """The sequences of a FASTA file."""
+        from usd3.kinds.sequence.fasta import read_fasta
+
+        path = Path(data.file("a FASTA file"))
+        return cls._dataset(read_fasta(path), data, path.name.split(".")[0], str(path), is_fasta=True)
+
+    @classmethod
+    def claims_objects(cls, objects: Any) -> bool:
+        """Whether `objects` are strings: a list, a tuple, an array or a Series of them."""
+        return are_strings(objects)
+
+    @classmethod
+    def from_objects(cls, objects: Any, data: DataConfig) -> Dataset:
+        """Strings in memory. Their characters are the alphabet."""
+        strings = as_strings(objects, "strings")
+        return cls._dataset(records_of(strings), data, "strings", "the strings", is_fasta=False)
+
+    @classmethod
+    def _dataset(cls, records: Records, data: DataConfig, name: str, called: str, is_fasta: bool) -> Dataset:
+        from usd3.kinds.sequence.reading import alphabet_for, encoded, split
+
+        options = data.sequence
+        alphabet = alphabet_for(records, options, is_fasta, called)
+        rows = encoded(records, alphabet, options, called)
+        train, test = split(rows, data.test_fraction, data.seed, called)
+        num_classes = len(alphabet.letters) + rows.has_ends
+        require(num_classes >= 2, f"letters of {called}", alphabet.letters, "at least two different ones")
+        shape = (rows.tokens.shape[1],)
+        kind = cls(num_classes, shape, alphabet.letters, alphabet.form, rows.has_ends, is_fasta)
+        return Dataset(name, num_classes, train, test, kind=kind)
+
+    @classmethod
+    def describe_split(cls, data: DataConfig) -> str:
+        """How the held-out sequences were chosen."""
+        together = "equal ones and pieces of one stay together"
+        return f"{data.test_fraction:g} held out of the sequences, {together}, seed {data.seed}"
+
+    # ---- tokens and strings -------------------------------------------------------------------------------------
+
+    def objects(self, tokens: Tensor, seed: int = 0) -> list[str]:
+        """The strings of tokens (N, L), each up to its first end."""
+        return self.strings(tokens)
+
+    def strings(self, tokens: Tensor, pad: Tensor | None = None) -> list[str]:
+        """The strings of tokens (N, L); a letter is unknown where `pad` (N, L) is True."""
+        from usd3.kinds.sequence.records import strings_of
+
+        rows = as_tokens(tokens).numpy()
+        valid = rows.size == 0 or (rows.min() >= 0 and rows.max() < self.num_classes)
+        require(valid, "tokens", "others", f"categories 0..{self.num_classes - 1}")
+        return strings_of(rows, self.alphabet, None if pad is None else pad.numpy())
+
+    def tokens(self, objects: Any) -> tuple[Tensor, Tensor]:
+        """Tokens (N, L) of strings, and a mask (N, L) that is False where there is a hole.
+
+        `N` and `-` are holes in DNA and RNA, `X` and `-` in proteins, `_` everywhere; a character that is in the
+        alphabet is a letter. Where sequences differ in length, a shorter string without a hole can go on: its end is
+        open. One with a hole ends where it ends.
+        """
+        return self.tokens_of(records_of(as_strings(objects, "sequences")))
+
+    def tokens_of(self, records: Records) -> tuple[Tensor, Tensor]:
+        """The same for named sequences, whose names are in error messages."""
+        from usd3.kinds.sequence.reading import prompt_rows
+
+        tokens, given = prompt_rows(records, self.alphabet, self.shape[0], self.has_ends)
+        return torch.from_numpy(tokens).long(), torch.from_numpy(given)
+
+    def num_counted(self, tokens: Tensor, pad: Tensor | None) -> int:
+        """Number of letters that are known, and of ends: one for each sequence that ends before the last element."""
+        counts = torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad
+        if self.end is not None:
+            is_end = tokens == self.end
+            counts = counts & (is_end.cumsum(1) <= 1)
+        return int(counts.sum())
+
+    # ---- files and pictures -------------------------------------------------------------------------------------
+
+    def renderer(self, request: Request) -> "SequenceRenderer":
+        """The renderer of FASTA files, and of rows of letters."""
+        from usd3.kinds.sequence.rendering import SequenceRenderer
+
+        return SequenceRenderer(self)
+
+    def picture_methods(self, rows: Mapping[str, Tensor], compared_with: Mapping[str, Any], path: Path) -> bool:
+        """Draw the first sequences of each method as rows of letters."""
+        from usd3.pictures import letter_colours, letter_rows
+
+        drawn = {label: self.strings(tokens[:_MOST_OF_A_METHOD]) for label, tokens in rows.items()}
+        titles = [label for label, sequences in drawn.items() for _ in sequences]
+        sequences = [sequence for part in drawn.values() for sequence in part]
+        letter_rows(sequences, path, letter_colours(self.letters, self.form), titles=titles)
+        return True
+
+    def sample_examples(self, given: str | None, prefix: int) -> list[str]:
+        """One for a file of new sequences, and one for a file with holes."""
+        ending = ".fa" if self.is_fasta else ".txt"
+        return [f" --num 100 --out new{ending}", f" --prompt holes{ending} --out filled{ending}"]
+
+    # ---- measures -----------------------------------------------------------------------------------------------
+
+    def judge(self, dataset: Dataset, settings: Any, device: str | None, option: str) -> "SequenceJudge":
+        """The judge that compares sets of sequences with the held-out ones."""
+        from usd3.kinds.sequence.judge import SequenceJudge
+
+        return SequenceJudge(dataset, settings.sequences, settings.seed)
+
+    @classmethod
+    def describe_sets(cls, settings: Mapping[str, Any], compared_with: Mapping[str, Any]) -> str:
+        """A line with the number of sequences drawn, and of those held out."""
+        num = settings["sequences"]["num"] or compared_with["held_out"]
+        drawn = f"{num} sequences in {settings['steps']} steps, seed {settings['seed']}"
+        line = drawn if settings["runs"] == 1 else f"{settings['runs']} sets of {drawn}"
+        return f"{line}, against {compared_with['held_out']} held-out sequences"

@@ -1,0 +1,138 @@
+"""The type of each column, told from its cells or chosen by the user."""
+
+import json
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from usd3._internal.checks import require
+from usd3._internal.messages import suggestion
+from usd3.kinds.table.columns import Column
+from usd3.kinds.table.making import ColumnMaker
+from usd3.kinds.table.options import TableOptions
+from usd3.kinds.table.summary import TableSummary
+
+__all__ = ["columns_of"]
+
+_MOSTLY_DIFFERENT = 0.9  # texts of which more differ are names of the rows
+_FEWEST_FOR_ID = 10  # rows
+_FEW_WORDS = 0.02  # of the cells of a column of numbers: they are rather mistakes
+_ID_NAME = re.compile(r"(^|[\W_])(id|ids|uuid|guid|index|idx|key|pk|rowid|rownum)$|[a-z](Id|ID|Key|UUID)$", re.ASCII)
+
+
+def columns_of(summary: TableSummary, options: TableOptions, is_text: bool) -> list[Column]:
+    """The columns of a table; those that the user or their cells leave out are not among them.
+
+    Args:
+        summary: what is known of the table.
+        options: what the user says.
+        is_text: whether the table is a file of text, so that numbers have no dtype.
+    """
+    names = [column.name for column in summary.columns]
+    for name in options.columns:
+        hint = suggestion(name, names)
+        require(name in names, "column in data.table.columns", name, f"one of {', '.join(names)}{hint}")
+    found = [
+        _Detection(ColumnMaker(column, summary, options, is_text)).column(options.columns.get(column.name))
+        for column in summary.columns
+    ]
+    columns = [column for column in found if column is not None]
+    left = "a column that is not left out; if cells are cut in the wrong places, say --data.table.delimiter"
+    require(len(columns) > 0, "columns", ", ".join(names), left)
+    return columns
+
+
+class _Detection:
+    """The choice for one column, which `make` makes."""
+
+    def __init__(self, make: ColumnMaker):
+        self.make, self.summary, self.name = make, make.summary, make.summary.name
+
+    def column(self, chosen: str | None) -> Column | None:
+        """The column of the type that the user chose, or of the detected one; None: it is left out."""
+        summary, make = self.summary, self.make
+        if chosen == "ignore":
+            return None
+        if summary.present == 0:
+            make.warn("has no values; it stays empty")
+            return make.categories()
+        if chosen is not None:
+            return self._chosen(chosen)
+        if make.is_boolean or summary.kind in ("category", "object"):
+            return make.categories()
+        if summary.kind == "number" or (summary.kind == "text" and summary.num_words == 0):
+            if self._is_date_number():
+                return make.dates()
+            return None if self._is_row_number() else make.numbers()
+        if summary.kind == "date" or summary.formats:
+            return make.dates()
+        return make.categories() if self._warn_of_words() or not self._is_name() else None
+
+    def _chosen(self, chosen: str) -> Column:
+        """The column of a type that the user chose."""
+        word, _, form = chosen.partition(":")
+        if word == "category":
+            expected = "date or ignore for a column of dates"
+            require(self.summary.kind != "date", f"data.table.columns.{self.name}", chosen, expected)
+            return self.make.categories()
+        if word == "date":
+            return self.make.dates(form or None)
+        is_number = self.summary.kind == "number" or (self.summary.kind == "text" and self.summary.num_words == 0)
+        row, text = self.summary.first_word if self.summary.kind == "text" else (0, self.summary.dtype)
+        seen = f'"{text}" in row {row}' if row else f"cells of dtype {text}"
+        cure = f'; if that means "no value": --data.table.missing {_listed(sorted(self.summary.missing), text)}'
+        require(is_number, f"column {self.name}", seen, f"numbers, as data.table.columns says{cure if row else ''}")
+        return self.make.numbers(word)
+
+    def _is_name(self) -> bool:
+        """Whether nearly all texts differ, as names and addresses do; then it warns, and the column is left out."""
+        summary = self.summary
+        different = summary.distinct > _MOSTLY_DIFFERENT * summary.present and summary.present >= _FEWEST_FOR_ID
+        if different:
+            self._warn_left_out(f"{summary.distinct:,} of {summary.present:,} texts differ", "category")
+        return different
+
+    def _is_row_number(self) -> bool:
+        """Whether the numbers are all different integers that number the rows, by their name or as they follow."""
+        summary = self.summary
+        most = int(0.98 * summary.present) if summary.pruned else summary.present
+        if summary.distinct < most or summary.present < _FEWEST_FOR_ID:
+            return False
+        values = self.make.values_and_counts()[0]
+        if values.dtype.kind not in "iu" and not (values == np.rint(values)).all():
+            return False
+        follow = not summary.pruned and int(values[-1] - values[0]) == len(values) - 1
+        if _ID_NAME.search(self.name) is None and not follow:
+            return False
+        what = "its numbers follow each other" if follow else "its numbers are all different"
+        self._warn_left_out(what, "number")
+        return True
+
+    def _warn_left_out(self, reason: str, kept_as: str) -> None:
+        option = json.dumps({self.name: kept_as}, ensure_ascii=False)
+        told = "it cannot be learnt, and may expose persons"
+        self.make.warn(f"is left out: {reason}, so {told} (--data.table.columns '{option}' keeps it)")
+
+    def _warn_of_words(self) -> bool:
+        """Whether some words stand among numbers, with a warning that says where the first is."""
+        summary = self.summary
+        if summary.kind != "text" or not 0 < summary.num_words < _FEW_WORDS * summary.present:
+            return False
+        row, text = summary.first_word
+        number = f"{summary.num_words:,} cells that are no numbers, such as" if summary.num_words > 1 else "no number:"
+        few = f"has {number} {json.dumps(text, ensure_ascii=False)} in row {row}"
+        cure = f'if that means "no value", --data.table.missing {_listed(sorted(summary.missing), text)}'
+        self.make.warn(f"{few}, so it becomes categories; {cure} makes it numbers")
+        return True
+
+    def _is_date_number(self) -> bool:
+        """Whether all numbers are dates such as 20201231."""
+        summary = self.summary
+        dates = summary.kind == "text" and summary.formats == ("%Y%m%d",) and len(summary.counts) > 1
+        return dates and all("1900" <= str(value)[:4] <= "2100" for value in summary.counts)
+
+
+def _listed(missing: Iterable[str], text: str) -> str:
+    """The option `missing` with one more text, as the shell takes it."""
+    return "'" + json.dumps([*missing, text], ensure_ascii=False) + "'"

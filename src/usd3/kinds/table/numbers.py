@@ -1,0 +1,303 @@
+"""Columns of numbers: few of them as categories in their order, others in bins."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from usd3._internal.checks import require
+from usd3.kinds.table.bins import Interval, Pieces
+from usd3.kinds.table.cells import as_texts, is_number, parse_numbers, written
+from usd3.kinds.table.columns import Bools, Cells, Column, Limits, Raw
+from usd3.kinds.table.conditions import Choice, Condition
+
+__all__ = ["Grid", "Numbers", "grid_of"]
+
+_NEAR = 1e-6  # of a step: so close to a place of the grid is on it
+_EXACT = 2**53
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The numbers that a column can have: (offset + step k) / 10^decimals for k = 0, 1, ...
+
+    Args:
+        offset: where it begins.
+        step: how far two neighbours are apart; 0: the numbers are real, and any can occur.
+        decimals: most decimals of a number.
+    """
+
+    offset: int = 0
+    step: int = 0
+    decimals: int = 0
+
+    @property
+    def is_real(self) -> bool:
+        """Whether any number can occur."""
+        return self.step == 0
+
+    def raw(self, values: NDArray[Any]) -> Raw:
+        """The nearest place k of each number; of real numbers the number itself."""
+        if self.is_real:
+            return values.astype(np.float64)
+        if values.dtype.kind in "iu" and self.decimals == 0:
+            ticks = values.astype(np.int64) - self.offset
+            return np.asarray((ticks + self.step // 2) // self.step, dtype=np.int64)
+        place = (values.astype(np.float64) * 10.0**self.decimals - self.offset) / self.step
+        return np.rint(np.clip(place, -(2.0**62), 2.0**62)).astype(np.int64)
+
+    def values(self, raw: Raw) -> NDArray[Any]:
+        """The numbers at places: int64 without decimals, otherwise float64."""
+        if self.is_real:
+            return raw.astype(np.float64)
+        ticks = self.offset + self.step * raw.astype(np.int64)
+        return ticks / 10.0**self.decimals if self.decimals else ticks
+
+    def interval(self, low: float, high: float) -> Interval:
+        """The places of the numbers from `low` to `high`, both included."""
+        if self.is_real:
+            return low, high
+        if isinstance(low, int) and isinstance(high, int) and self.decimals == 0:  # exact, however large
+            return -((self.offset - low) // self.step), (high - self.offset) // self.step
+        ends = [(end * 10.0**self.decimals - self.offset) / self.step for end in (low, high)]
+        return (
+            math.ceil(ends[0] - _NEAR) if math.isfinite(ends[0]) else ends[0],
+            math.floor(ends[1] + _NEAR) if math.isfinite(ends[1]) else ends[1],
+        )
+
+
+def grid_of(values: NDArray[Any], decimals: int | None) -> Grid:
+    """The coarsest grid that has all of the values, which have at most so many decimals; None: they are real."""
+    if decimals is None:
+        return Grid()
+    if values.dtype.kind in "iu" and decimals == 0:
+        ticks = values.astype(np.int64)
+    else:
+        scaled = values.astype(np.float64) * 10.0**decimals
+        if float(np.abs(scaled).max(initial=0.0)) >= _EXACT:
+            return Grid()
+        ticks = np.rint(scaled).astype(np.int64)
+    if int(ticks.max()) - int(ticks.min()) >= 2**62:
+        return Grid()
+    offset = int(ticks.min())
+    return Grid(offset, max(1, int(np.gcd.reduce(ticks - offset))), decimals)
+
+
+@dataclass(frozen=True)
+class Numbers(Column):
+    """A column of numbers in bins. Raw numbers are places on the grid, or real numbers themselves.
+
+    Args:
+        grid: the numbers that can occur.
+        least_decimals: zeros at the end of a number are written up to so many decimals.
+        comma: whether a comma stands before the decimals in a file.
+        pieces: number of pieces of each bin, as in `Pieces`; (): one each.
+        low: the smallest raw number of each piece.
+        high: the largest; (): each piece is one number.
+        weight: number of rows in each piece.
+    """
+
+    grid: Grid = Grid()
+    least_decimals: int = 0
+    comma: bool = False
+    pieces: tuple[int, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    weight: tuple[float, ...] = ()
+
+    is_ordered: ClassVar[bool] = True
+    middle: ClassVar[float] = 0.5
+    lists: ClassVar[tuple[str, ...]] = ("pieces", "low", "high", "weight")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.grid, dict):  # from JSON
+            object.__setattr__(self, "grid", Grid(**self.grid))
+        count = len(self.low)
+        fits = len(self.weight) == count > 0 and len(self.high) in (0, count)
+        fits = fits and sum(self.pieces) in (0, count) and min(self.pieces, default=1) > 0
+        require(fits, f"column {self.name}", f"{count} pieces", "as many ends, weights and bins as pieces")
+
+    @cached_property
+    def distribution(self) -> Pieces:
+        """How the raw numbers are distributed over the bins and within them."""
+        kind = np.float64 if self.grid.is_real else np.int64
+        low, sizes = np.array(self.low, dtype=kind), self.pieces or (1,) * len(self.low)
+        high = np.array(self.high or self.low, dtype=kind)
+        bins = np.repeat(np.arange(len(sizes)), sizes)
+        return Pieces(low, high, np.array(self.weight, dtype=float), bins, len(sizes))
+
+    @staticmethod
+    def fields_of(pieces: Pieces) -> dict[str, Any]:
+        """A distribution as the fields of a column."""
+        single = bool((pieces.low == pieces.high).all())
+        sizes = np.bincount(pieces.bin, minlength=pieces.num_bins).tolist()
+        return {
+            "pieces": () if len(sizes) == len(pieces.low) else tuple(sizes),
+            "low": tuple(pieces.low.tolist()),
+            "high": () if single else tuple(pieces.high.tolist()),
+            "weight": tuple(pieces.weight.tolist()),
+        }
+
+    @property
+    def num_values(self) -> int:
+        """Number of bins."""
+        return len(self.pieces) or len(self.low)
+
+    @property
+    def value_labels(self) -> list[str]:
+        """The number, or the smallest and the largest number of each bin: "30..34"."""
+        low, high = (self.texts(ends) for ends in self.distribution.ends)
+        return [a if a == b else f"{a}..{b}" for a, b in zip(low, high)]
+
+    def has(self) -> str:
+        """The range, for error messages."""
+        low, high = self.distribution.ends
+        ends = [str(self.texts(end)[0]) for end in (low[:1], high[-1:])]
+        return f"{self.name} has: {'..'.join(ends)}{' or a missing cell' if self.has_missing else ''}"
+
+    # ---- cells --------------------------------------------------------------------------------------------------
+
+    def numbers_of(self, values: Sequence[Any]) -> tuple[NDArray[Any], Bools]:
+        """The numbers that cells stand for, and which of them are numbers at all."""
+        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            return np.array(values or [0])[: len(values)], np.ones(len(values), dtype=bool)
+        texts = as_texts(values)
+        fits = is_number(texts)
+        if self.comma:
+            fits = fits | is_number(texts, comma=True)
+            texts = texts.str.replace(",", ".", regex=False)
+        return parse_numbers(texts.where(fits, "0")), fits
+
+    def can_have(self, values: Sequence[Any]) -> Bools:
+        """All numbers: one outside of the range belongs to the outermost bin."""
+        return self.numbers_of(values)[1]
+
+    def example(self) -> str:
+        """What a cell should be, for error messages."""
+        return "a number"
+
+    def parsed(self, cells: Cells) -> tuple[NDArray[Any], Bools]:
+        """The number of each cell, and where it has one; a cell that is no number raises an error."""
+        codes, values = cells.factors
+        numbers, fits = self.numbers_of(values)
+        for code in np.flatnonzero(~fits).tolist():
+            if (codes == code).any():
+                row = f"{self.name} in row {cells.row_of(code)} of {cells.name}"
+                raise ValueError(f"{row} = {values[code]}: expected {self.example()}")
+        finite = np.isfinite(numbers)
+        return np.append(np.where(finite, numbers, 0), 0)[codes], (codes >= 0) & np.append(finite, False)[codes]
+
+    def raw(self, cells: Cells) -> tuple[Raw, Bools]:
+        """The place of each number. Warns of numbers outside of the range of the data."""
+        raw, known = self.raw_of_data(cells)
+        low, high = self.distribution.ends
+        outside = known & ((raw < low[0]) | (raw > high[-1]))
+        if outside.any():
+            first = int(np.argmax(outside))
+            text = f"{self.name} in row {first + 1} of {cells.name} = {cells.series.iloc[first]}"
+            more = f" ({int(outside.sum())} such cells)" if outside.sum() > 1 else ""
+            warnings.warn(f"{text}: treated as the nearest that training had; {self.has()}{more}", stacklevel=2)
+        return raw, known
+
+    def raw_of_data(self, cells: Cells) -> tuple[Raw, Bools]:
+        """The place of each number, without a warning."""
+        values, known = self.parsed(cells)
+        return self.grid.raw(values), known
+
+    def categories(self, raw: Raw) -> NDArray[np.int64]:
+        """The bin of each raw number; the nearest one for a number that the data have not."""
+        return self.distribution.bins(raw)
+
+    def at(self, categories: NDArray[np.int64], u: NDArray[np.float64], limits: Limits | None) -> Raw:
+        """The raw number at the quantile u of each bin, within the limits, as the data lie there."""
+        pieces = self.distribution if limits is None else self.distribution.within(limits.intervals or ())
+        left = pieces.mass[categories] > 0
+        require(bool(left.all()), "tokens", f"{self.name} outside of the condition", "rows that meet it")
+        return pieces.at(categories, u)
+
+    def values(self, raw: Raw) -> NDArray[Any]:
+        """The numbers, int64 where they have no decimals, in a column of text as text."""
+        if self.is_text:
+            return self.texts(raw)
+        return self.grid.values(raw)
+
+    def texts(self, raw: Raw) -> NDArray[Any]:
+        """The numbers with the decimals of the data."""
+        different, place = np.unique(self.grid.values(raw), return_inverse=True)
+        texts = np.array([self._written(value) for value in different.tolist()] or [""], dtype=object)
+        return texts[place]
+
+    def _written(self, value: float) -> str:
+        grid = self.grid
+        if grid.is_real:
+            text = repr(float(value))
+        else:
+            text = str(value) if grid.decimals == 0 else written(value, grid.decimals, self.least_decimals)
+        return text.replace(".", ",") if self.comma else text
+
+    # ---- conditions ---------------------------------------------------------------------------------------------
+
+    def limits(self, conditions: Sequence[Condition]) -> Limits:
+        """The intervals of raw numbers that all conditions leave."""
+        left: list[Interval] = [(-math.inf, math.inf)]
+        missing = self.has_missing
+        for condition in conditions:
+            chosen = [self._interval(choice, condition) for choice in condition.choices if not choice.is_missing]
+            with_missing = any(choice.is_missing for choice in condition.choices)
+            step = 0 if self.grid.is_real else 1
+            parts = _complement(chosen, step) if condition.excluded else _union(chosen)
+            left = [_common(a, b) for a in left for b in parts]
+            left = [part for part in left if part[0] <= part[1]]
+            missing &= with_missing ^ condition.excluded
+        return Limits(missing, intervals=tuple(left))
+
+    def _interval(self, choice: Choice, condition: Condition) -> Interval:
+        """The raw numbers of a value or a range."""
+        if not choice.is_range:
+            return self.grid.interval(*self._bounds(choice.value, condition))
+        low = -math.inf if choice.low is None else self._bounds(choice.low, condition)[0]
+        high = math.inf if choice.high is None else self._bounds(choice.high, condition)[1]
+        require(low <= high, "where", condition, "a range with the smaller number first")
+        return self.grid.interval(low, high)
+
+    def _bounds(self, value: Any, condition: Condition) -> Interval:
+        """The smallest and the largest number that a value in a condition stands for, before scaling."""
+        text = str(value).strip()
+        fits = not isinstance(value, bool) and bool(is_number(as_texts([text]))[0])
+        require(fits, "where", condition, f"numbers, as {self.has()}")
+        return float(text), float(text)
+
+    def value_weights(self, limits: Limits) -> NDArray[np.float64]:
+        """The share of each bin inside the limits."""
+        share: NDArray[np.float64] = self.distribution.within(limits.intervals or ()).mass / self.distribution.mass
+        return np.minimum(share, 1.0)
+
+
+def _common(a: Interval, b: Interval) -> Interval:
+    return max(a[0], b[0]), min(a[1], b[1])
+
+
+def _union(intervals: Sequence[Interval]) -> list[Interval]:
+    """Intervals that do not overlap, with the same numbers."""
+    merged: list[Interval] = []
+    for low, high in sorted(part for part in intervals if part[0] <= part[1]):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(high, merged[-1][1])
+        else:
+            merged.append((low, high))
+    return merged
+
+
+def _complement(intervals: Sequence[Interval], step: int) -> list[Interval]:
+    """All numbers outside of intervals. `step` is 1 for integers and 0 for real numbers."""
+    left, parts = -math.inf, []
+    for low, high in _union(intervals):
+        parts.append((left, low - 1 if step else math.nextafter(low, -math.inf)))
+        left = high + 1 if step else math.nextafter(high, math.inf)
+    return [(low, high) for low, high in [*parts, (left, math.inf)] if low <= high]

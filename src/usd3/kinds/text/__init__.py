@@ -1,0 +1,1 @@
+"""Text, as characters, bytes or pieces of words."""

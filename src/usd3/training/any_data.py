@@ -1,0 +1,92 @@
+"""`usd3.fit`: train a model on whatever data the user has, in one call."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from usd3._internal.checks import as_number, require
+from usd3._internal.device import device_named
+from usd3.kinds.base import Kind
+from usd3.kinds.dataset import Dataset
+from usd3.kinds.registry import kind_named, kind_of_file, kind_of_objects, recipe_of_kind
+from usd3.pipeline.pipeline import Pipeline
+from usd3.training.options import Recipe
+from usd3.training.recipes import recipe_from
+from usd3.training.run import fit as fit_recipe
+
+__all__ = ["fit"]
+
+_LONGEST_NAME = 4096  # of a file; a longer text is data
+
+
+def fit(
+    data: Any,
+    /,
+    *recipes: str,
+    minutes: float | None = None,
+    kind: str | None = None,
+    run: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    **options: Any,
+) -> Pipeline:
+    """Train a model on data of any kind, and return it.
+
+    Args:
+        data: an array or tensor of integers (N, ...), a DataFrame, a list of strings, a text, or the path of a file or
+            folder. A part is held out: by its bound, training ends before small data are learnt by heart.
+        recipes: names of packaged recipes, or YAML files, as in `usd3 train`. By default "small" where there is no GPU.
+        minutes: train for at most so many minutes; None: as many steps as the recipe says.
+        kind: the kind of the data, such as "table", where it cannot be told from the data.
+        run: keep the run in this new folder, with logs and checkpoints; None: keep nothing but the model returned.
+        seed: of the weights and of every draw in training.
+        progress: show progress.
+        options: further options by section: data={...}, diffusion={...}, method={...}, model={...}, training={...}.
+
+    Example:
+        >>> model = usd3.fit(table, minutes=2)          # a DataFrame
+        >>> model.generate(1000, where={"sex": "Female"})
+    """
+    path = _path_of(data)
+    found = kind_named(kind, "kind") if kind is not None else kind_of_objects(data) if path is None else _of_file(path)
+    recipe = _recipe(found, recipes, path, options, seed)
+    if minutes is not None:
+        recipe.training.minutes = as_number(minutes, "minutes", 0)
+    dataset = None if path is not None else found.from_objects(data, recipe.data)
+    if run is not None:
+        return _fit(recipe, Path(run), progress, dataset)
+    with tempfile.TemporaryDirectory(prefix="usd3-") as folder:
+        return _fit(recipe, Path(folder) / "run", progress, dataset)
+
+
+def _fit(recipe: Recipe, folder: Path, progress: bool, dataset: Dataset | None) -> Pipeline:
+    return fit_recipe(recipe, folder, progress=progress, dataset=dataset).to(device_named(None))
+
+
+def _path_of(data: Any) -> Path | None:
+    """The path that `data` is; None: it is data."""
+    if isinstance(data, os.PathLike):
+        return Path(data)
+    is_name = isinstance(data, str) and len(data) < _LONGEST_NAME and "\n" not in data
+    return Path(data) if is_name else None
+
+
+def _of_file(path: Path) -> type[Kind]:
+    if not path.exists():
+        raise FileNotFoundError(f"data = {path}: no such file")
+    kind = kind_of_file(path)
+    require(kind is not None, "data", path, "a file of a known ending, or `kind`, which says what it is")
+    return kind  # type: ignore[return-value]
+
+
+def _recipe(kind: type[Kind], names: tuple[str, ...], path: Path | None, options: dict[str, Any], seed: int) -> Recipe:
+    chosen = names or (() if torch.cuda.is_available() else ("small",))
+    own = options.get("data", {})
+    data = own | ({"path": None} if path is None else {"path": os.path.abspath(path)})
+    if kind.path() != kind.name:  # a kind of the user's own
+        data |= {"kind": kind.path()}
+    recipe_names = [recipe_of_kind(kind), *(recipe_of_kind(kind, name) for name in chosen)]
+    return recipe_from(recipe_names, {"seed": seed, **options, "data": data})

@@ -1,0 +1,101 @@
+"""examples/sudoku.py with small boards and almost no training."""
+
+import csv
+import json
+import runpy
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from support.places import ROOT
+from usd3.core.samplers import Step
+from usd3.kinds.board.kind import Board
+from usd3.kinds.board.sudoku import count_solutions
+from usd3.metrics.boards import copied, distinct, obey_rules
+
+SCRIPT = str(ROOT / "examples" / "sudoku.py")
+TINY = "--model.dim 16 --model.depth 1 --model.heads 1 --training.steps 3 --training.validate_every 0 --progress false"
+
+
+def run(monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["sudoku.py", *map(str, words)])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(SCRIPT, run_name="__main__")
+    return stopped.value.code
+
+
+def test_boards_and_puzzles_are_made_once_and_keep_apart(tmp_path, monkeypatch, capsys):
+    options = ("make", "--side", 9, "--boards", 40, "--puzzles", 8, "--seed", 3, "--out", tmp_path / "data")
+    assert run(monkeypatch, *options) == 0
+    arrays = np.load(tmp_path / "data" / "boards.npz")
+    assert (len(arrays["train"]), len(arrays["test"])) == (40, 8)
+    assert (arrays["train"].min(), arrays["train"].max()) == (1, 9)
+    assert obey_rules(arrays["train"].astype(int) - 1).all()
+    assert copied(arrays["test"], arrays["train"]) == 0
+    tokens, given = Board(9, (9, 9), "123456789", "sudoku").parsed((tmp_path / "data" / "puzzles.txt").read_text(), "")
+    assert count_solutions(tokens, given).tolist() == [1] * 8
+    solutions = (tmp_path / "data" / "solutions.txt").read_text().split()
+    assert solutions == ["".join(map(str, board.ravel())) for board in arrays["test"]]
+    before = (tmp_path / "data" / "boards.npz").stat().st_mtime_ns
+    assert run(monkeypatch, *options) == 0
+    assert (tmp_path / "data" / "boards.npz").stat().st_mtime_ns == before
+    assert run(monkeypatch, *options[:-4], "--seed", 4, *options[-2:]) == 1
+    assert "has other boards" in capsys.readouterr().err
+
+
+def test_few_different_boards_are_split_as_well(tmp_path, monkeypatch):
+    assert run(monkeypatch, "make", "--side", 4, "--boards", 900, "--puzzles", 50, "--out", tmp_path) == 0
+    arrays = np.load(tmp_path / "boards.npz")
+    assert distinct(np.concatenate([arrays["train"], arrays["test"]])) == 1
+    assert 200 < len(arrays["train"]) + len(arrays["test"]) <= 288
+    assert 20 <= len(arrays["test"]) <= 28
+    assert len(set((tmp_path / "puzzles.txt").read_text().split())) > 40
+
+
+def test_everything_in_one_go_and_again(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "all"
+    sizes = ("--boards", 300, "--puzzles", 6, "--draws", 5, "--steps", "2,30", "--samplers", "exact,euler")
+    assert run(monkeypatch, *sizes, "--out", out, *TINY.split()) == 0
+    shown = capsys.readouterr().out
+    assert "of 6 puzzles solved, exact, 30 steps" in shown
+    assert "the best possible 8.17" in shown
+    with (out / "solved" / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["task"], row["sampler"], row["steps"]) for row in rows] == [
+        (task, sampler, steps) for sampler in ("exact", "euler") for steps in ("2", "30") for task in ("solve", "draw")
+    ]
+    calls = {row["steps"]: float(row["calls"]) for row in rows if row["task"] == "solve" and row["sampler"] == "exact"}
+    assert calls["2"] == 2
+    assert 8 < calls["30"] <= 13  # at most one for each of 12 cells, and the first
+    assert json.loads((out / "solved" / "results.json").read_text())["least_bits_per_board"] == pytest.approx(
+        8.17, abs=0.01
+    )
+    assert {file.name for file in (out / "solved").iterdir()} == {
+        "results.csv",
+        "results.json",
+        "solved.png",
+        "puzzles.png",
+    }
+    assert run(monkeypatch, *sizes, "--out", out, *TINY.replace("steps 3", "steps 5").split()) == 0
+    assert json.loads((out / "solved-2" / "results.json").read_text())["steps"] == 5
+    assert run(monkeypatch, "solve", out / "model", "--banana", "1") == 2
+    assert "--banana 1: no such option of solve" in capsys.readouterr().err
+
+
+def test_a_run_that_is_no_sudoku_is_refused(tmp_path, monkeypatch, capsys):
+    assert run(monkeypatch, "solve", "bach", "--out", tmp_path / "out") == 1
+    assert "sudoku.py: error: run = bach: expected a model of Sudoku boards" in capsys.readouterr().err
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine").touch()
+    assert run(monkeypatch, "make", "--side", 4, "--boards", 5, "--puzzles", 1, "--out", tmp_path / "taken") == 1
+    assert "a folder that is new or empty" in capsys.readouterr().err
+
+
+def test_a_call_is_needed_at_first_and_after_each_change():
+    calls = runpy.run_path(SCRIPT)["Calls"]()
+    states = [torch.tensor(state) for state in ([[0, 0], [0, 0]], [[0, 1], [0, 0]], [[0, 1], [0, 1]], [[1, 1], [1, 1]])]
+    for i in range(3):
+        calls(Step(i, 3, 1 - i / 3, 1 - (i + 1) / 3, states[i], states[i + 1]))
+    assert float(calls.total) == 2 + 1 + 1

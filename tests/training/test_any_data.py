@@ -1,0 +1,110 @@
+"""usd3.fit: data of any kind in one call."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import usd3
+from support.runs import weights_of
+
+TINY = {
+    "model": {"dim": 16, "depth": 1, "heads": 2, "mlp": 16, "time_dim": 8},
+    "training": {"steps": 4, "batch_size": 4, "warmup": 0, "accelerator": "cpu"},
+    "progress": False,
+}
+ROWS = (np.arange(6) + np.arange(30)[:, None]) % 5
+
+
+@pytest.mark.parametrize(
+    "data", [ROWS, torch.from_numpy(ROWS), ROWS.astype(np.uint8), ROWS.tolist()], ids=lambda d: type(d).__name__
+)
+def test_arrays_tensors_and_lists_of_integers_are_arrays(data):
+    pipeline = usd3.fit(data, **TINY)
+    assert isinstance(pipeline, usd3.Pipeline)
+    assert pipeline.kind.path() == "array"
+    assert pipeline.config.shape == [6]
+    drawn = pipeline.generate(3, num_steps=2)
+    assert isinstance(drawn, np.ndarray)
+    assert drawn.shape == (3, 6)
+
+
+def test_a_path_is_read_as_the_kind_of_its_ending(tmp_path):
+    np.save(tmp_path / "mine.npy", ROWS)
+    for path in (tmp_path / "mine.npy", str(tmp_path / "mine.npy")):
+        assert usd3.fit(path, **TINY).config.data.path == str(tmp_path / "mine.npy")
+
+
+def test_the_run_is_kept_where_the_user_says_and_nowhere_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    usd3.fit(ROWS, **TINY)
+    assert list(tmp_path.iterdir()) == []
+    usd3.fit(ROWS, run=tmp_path / "kept", **TINY)
+    assert (tmp_path / "kept" / "model.safetensors").is_file()
+    assert "steps: 4" in (tmp_path / "kept" / "recipe.yaml").read_text()
+    with pytest.raises(ValueError, match=r"run = .*kept: expected a folder"):
+        usd3.fit(ROWS, run=tmp_path / "kept", **TINY)
+
+
+def test_recipes_and_options_overrule_the_defaults_in_order(tmp_path):
+    Path(tmp_path / "mine.yaml").write_text("training: {lr: 0.5, ema: 0.25}\n")
+    options = TINY | {"training": TINY["training"] | {"lr": 0.001}, "data": {"test_fraction": 0.3}}
+    usd3.fit(ROWS, "absorbing", str(tmp_path / "mine.yaml"), run=tmp_path / "run", seed=3, **options)
+    recipe = (tmp_path / "run" / "recipe.yaml").read_text()
+    for line in ("noise: absorbing", "lr: 0.001", "ema: 0.25", "seed: 3", "given: random", "test_fraction: 0.3"):
+        assert line in recipe
+
+
+def test_the_same_seed_trains_the_same_model():
+    first, second, other = (weights_of(usd3.fit(ROWS, seed=seed, **TINY)) for seed in (0, 0, 1))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (3, "data is a int: expected an integer array"),
+        (np.zeros((3, 4)), "data is a ndarray: expected an integer array"),
+        (np.zeros(3, dtype=int), "data is a ndarray: expected an integer array"),
+        ("nothing.npy", "data = nothing.npy: no such file"),
+        (ROWS[:1], r"objects of data = 1: expected at least 2"),
+        (-ROWS, "token of data = -4: expected categories"),
+    ],
+    ids=str,
+)
+def test_what_is_no_data_is_refused(data, message):
+    with pytest.raises((TypeError, ValueError, FileNotFoundError), match=message):
+        usd3.fit(data, **TINY)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"modell": {}}, r"option = modell: expected one of .* \(is model meant\?\)"),
+        ({"model": {"dimm": 3}}, r"option = model\.dimm: expected one of .* \(is dim meant\?\)"),
+        ({"model": 3}, "model is a int: expected a mapping"),
+        ({"kind": "tabel"}, r"kind = tabel: expected one of .* \(is table meant\?\)"),
+        ({"minutes": 0}, "minutes = 0: expected a number"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_exist_are_refused(options, message):
+    if "table" not in usd3.kinds.registry.KINDS and "tabel" in str(options):
+        pytest.skip("tables come with their kind")
+    with pytest.raises((TypeError, ValueError), match=message):
+        usd3.fit(ROWS, **{**TINY, **options})
+
+
+def test_a_file_of_an_unknown_ending_asks_for_its_kind(tmp_path):
+    (tmp_path / "mine.xyz").write_text("1 2 3")
+    with pytest.raises(ValueError, match="expected a file of a known ending, or `kind`"):
+        usd3.fit(tmp_path / "mine.xyz", **TINY)
+
+
+def test_importing_usd3_imports_neither_torch_nor_pandas():
+    code = "import sys, usd3; assert not {'torch', 'pandas'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,52 @@
+"""Sizes that a recipe leaves to the kind of the data."""
+
+import json
+from dataclasses import dataclass, replace
+
+import pytest
+
+from support.runs import tiny_recipe
+from usd3.kinds.array import Array
+from usd3.nets.options import ModelConfig
+from usd3.training.run import fit, pipeline_for
+from usd3.training.sizes import sized
+
+
+@dataclass(frozen=True)
+class Sized(Array):
+    """Arrays that know how large a network they need."""
+
+    @classmethod
+    def path(cls):
+        return "array"  # so that a model folder can be read back
+
+    @classmethod
+    def sizes(cls, num_objects):
+        return {"dim": 2 * num_objects, "depth": 1, "heads": 1, "steps": num_objects, "batch_size": 2}
+
+
+def data_of(recipe):
+    dataset = recipe.data.load()
+    return replace(dataset, kind=Sized(dataset.num_classes, dataset.shape))
+
+
+def test_zeros_are_filled_by_the_kind_and_other_numbers_stay(tmp_path):
+    recipe = tiny_recipe(tmp_path, steps=0)
+    recipe.model = ModelConfig(dim=0, depth=3, heads=2)
+    full = sized(recipe, data_of(recipe))
+    assert (full.model.dim, full.model.depth, full.training.steps, full.training.batch_size) == (100, 3, 50, 8)
+    assert recipe.model.dim == 0
+
+
+def test_a_kind_without_sizes_refuses_zeros(tmp_path):
+    recipe = tiny_recipe(tmp_path)
+    recipe.model = ModelConfig(dim=0)
+    with pytest.raises(ValueError, match=r"model\.dim = 0: expected a number >= 1 for arrays"):
+        pipeline_for(recipe, recipe.data.load())
+
+
+def test_a_run_writes_down_the_sizes_it_found(tmp_path):
+    recipe = tiny_recipe(tmp_path, steps=0)
+    fit(recipe, tmp_path / "run", progress=False, dataset=data_of(recipe))
+    assert "steps: 50" in (tmp_path / "run" / "recipe.yaml").read_text()
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["steps"] == 50
