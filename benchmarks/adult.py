@@ -7,7 +7,8 @@ Two steps in two environments, because the metrics need a release of sdmetrics t
     python benchmarks/adult.py score --data DIR --out runs/adult       # needs these, not usd3
 
 DIR has adult.data (32,561 rows, to train on) and adult.test (16,281 rows) of UCI. `draw` writes as many rows as it
-trained on, once for each seed. With --half it trains on half of the rows, for DCR. `score` measures every file of rows:
+trained on, once for each seed, and bounds the likelihood of test rows in nats (numbers by their bins, so that other
+bins have other nats). With --half it trains on half of the rows, for DCR. `score` measures every file of rows:
 
     Shape, Trend   sdmetrics' quality report: similarity of columns and of pairs of columns
     C2ST           1: XGBoost cannot tell generated from training rows; 0: it always can
@@ -50,6 +51,7 @@ NAMES = [
 ]
 NUMBERS = ["age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"]
 HALF_SEED = 123  # which rows are the half
+TEST = 4_000  # test rows for the bound
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -95,6 +97,8 @@ def draw(options: argparse.Namespace) -> None:
         rows = model.sample(count, seed=seed)
         drawn = time.monotonic() - began - trained
         config = model.pipeline.config
+        if options.keep:
+            model.save(out / name)
         rows.set_axis(NAMES, axis=1).to_csv(out / f"{name}.csv", index=False, na_rep="?")
         about = {
             "rows": count,
@@ -103,6 +107,7 @@ def draw(options: argparse.Namespace) -> None:
             "sample_seconds": round(drawn, 1),
             "steps": config.steps,
             "best_step": config.best_step,
+            "test_nats": None if options.half else round(_test_nats(model, options.data, seed), 3),
             "parameters": sum(weight.numel() for weight in model.pipeline.model.parameters()),
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU",
             "threads": torch.get_num_threads(),
@@ -111,9 +116,14 @@ def draw(options: argparse.Namespace) -> None:
             "recipes": " ".join(options.recipes),
         }
         (out / f"{name}.json").write_text(json.dumps(about, indent=2) + "\n")
-        print(
-            f"{name}: trained {trained:.0f} s ({config.best_step} of {config.steps} steps kept), drawn in {drawn:.0f} s"
-        )
+        kept = f"{config.best_step} of {config.steps} steps kept"
+        print(f"{name}: trained {trained:.0f} s ({kept}), drawn in {drawn:.0f} s, {about['test_nats']} nats a test row")
+
+
+def _test_nats(model: Any, data: str, seed: int) -> float:
+    """The bound on test rows, the mean of a sample of them."""
+    test = read(Path(data, "adult.test")).sample(TEST, random_state=0).set_axis(model.kind.names, axis=1)
+    return float(-model.log_prob(test, num_samples=64, repeats=2, seed=seed).log_prob.mean())
 
 
 def ctgan(options: argparse.Namespace) -> None:
@@ -279,6 +289,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first_seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=None, help="most minutes of a training")
+    parser.add_argument("--keep", action="store_true", help="also write each model into a folder beside its rows")
     parser.add_argument("--half", action="store_true", help="train on half of the rows, for DCR")
     parser.add_argument("--references", action="store_true", help="also score real rows and permuted columns")
     parser.add_argument("--progress", action="store_true")

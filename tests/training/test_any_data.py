@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -32,10 +33,51 @@ def test_arrays_tensors_and_lists_of_integers_are_arrays(data):
     assert drawn.shape == (3, 6)
 
 
-def test_a_path_is_read_as_the_kind_of_its_ending(tmp_path):
-    np.save(tmp_path / "mine.npy", ROWS)
-    for path in (tmp_path / "mine.npy", str(tmp_path / "mine.npy")):
-        assert usd3.fit(path, **TINY).config.data.path == str(tmp_path / "mine.npy")
+def test_a_data_frame_is_a_table_whose_rows_are_drawn_under_conditions():
+    table = pd.DataFrame({"sex": ["Female", "Male", "Male"] * 20, "age": np.arange(60), "tall": [True, False] * 30})
+    pipeline = usd3.fit(table, data={"table": {"columns": {"age": "number"}}}, **TINY)
+    assert pipeline.kind.path() == "table"
+    drawn = pipeline.generate(20, where={"sex": "Female", "age": (30, 40)})
+    assert len(drawn) == 20
+    assert dict(drawn.dtypes) == dict(table.dtypes)
+    assert (drawn["sex"] == "Female").all()
+    assert drawn["age"].between(30, 40).all()
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (["ACGT", "CCGA", "GATT", "TTAC"] * 10, "sequence"),
+        (pd.Series(["ACGT", "CCGA", "GATT", "TTAC"] * 10), "sequence"),
+        ("the cat sat on the mat\n" * 200, "text"),
+        ("the cat sat on the mat, " * 200, "text"),  # without lines, but too long for the name of a file
+    ],
+    ids=["list", "Series", "lines", "one line"],
+)
+def test_strings_are_sequences_and_one_long_string_is_a_text(data, kind):
+    pipeline = usd3.fit(data, **TINY)
+    assert pipeline.kind.path() == kind
+    drawn = pipeline.generate(2, num_steps=2)
+    assert len(drawn) == 2
+    assert all(isinstance(one, str) and set(one) <= set("".join(data)) for one in drawn)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("mine.npy", ROWS, "array"),
+        ("mine.txt", "the cat sat on the mat\n" * 200, "text"),
+        ("mine.fa", "".join(f">{i}\n{'ACGT' * 3}{'ACGT'[i % 4] * (1 + i)}\n" for i in range(20)), "sequence"),
+        ("mine.csv", "sex,age\n" + "Female,30\nMale,40\n" * 20, "table"),
+    ],
+)
+def test_a_path_is_read_as_the_kind_of_its_ending(name, content, kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save(name, content) if kind == "array" else Path(name).write_text(content)
+    path = name if kind in ("array", "table") else Path(name)
+    config = usd3.fit(path, **TINY).config
+    assert config.kind["name"] == kind
+    assert config.data.path == str(tmp_path / name)
 
 
 def test_the_run_is_kept_where_the_user_says_and_nowhere_else(tmp_path, monkeypatch):
@@ -93,8 +135,6 @@ def test_what_is_no_data_is_refused(data, message):
     ids=str,
 )
 def test_options_that_do_not_exist_are_refused(options, message):
-    if "table" not in usd3.kinds.registry.KINDS and "tabel" in str(options):
-        pytest.skip("tables come with their kind")
     with pytest.raises((TypeError, ValueError), match=message):
         usd3.fit(ROWS, **{**TINY, **options})
 

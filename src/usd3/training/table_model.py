@@ -12,7 +12,7 @@ from torch import Tensor
 from usd3._internal.checks import as_count, require, require_type
 from usd3._internal.files import require_free
 from usd3._internal.random import seed_of
-from usd3.kinds.table.frames import require_pandas
+from usd3.kinds.table.frames import is_frame, require_pandas
 from usd3.kinds.table.kind import Table
 from usd3.pipeline.pipeline import Pipeline
 from usd3.training.any_data import fit
@@ -34,8 +34,8 @@ class TableModel:
 
     def __init__(self, pipeline: Pipeline | None = None):
         if pipeline is not None:
-            expected = "a model of a table"
-            require_type(isinstance(pipeline.kind, Table), "pipeline", pipeline.kind, expected)
+            kind = getattr(pipeline, "kind", pipeline)
+            require_type(isinstance(kind, Table), "pipeline", kind, "a model of a table; fit trains one on data")
         self._pipeline = pipeline
 
     def __repr__(self) -> str:
@@ -128,7 +128,7 @@ class TableModel:
             seed: seed of the draws.
         """
         require(how in ("draw", "mode"), "how", how, "draw or mode")
-        tokens, known = self.kind.tokens(table)
+        tokens, known = self._tokens(table)
         if how == "mode":
             require(n is None, "n", n, "None for the mode, which is always the same")
             return self.kind.filled(table, self._likeliest(tokens, known), seed, middle=True)
@@ -136,7 +136,7 @@ class TableModel:
         filled = [self._drawn(table, tokens, known, seed_of(seed, i)) for i in range(count)]
         return filled[0] if n is None else filled
 
-    def predict_proba(self, table: Any, column: str) -> Any:
+    def predict_proba(self, table: Any, column: str | int) -> Any:
         """p(column | the other columns) of each row, a DataFrame with a column for each value.
 
         A missing cell is the value "missing" if the data have such; otherwise it counts as unknown. The cells of
@@ -151,12 +151,13 @@ class TableModel:
         labels = self.kind.schema[place].value_labels
         return pd.DataFrame(probs[:, : len(labels)].numpy(), index=table.index, columns=labels)
 
-    def predict(self, table: Any, column: str) -> Any:
+    def predict(self, table: Any, column: str | int) -> Any:
         """The likeliest value of a column given the others, a Series; of numbers and dates, the median."""
         place = self.kind.column(column)
+        probs = self._predicted(table, place)
         tokens = torch.zeros(len(table), len(self.kind.schema), dtype=torch.long)
-        tokens[:, place] = self._middle(self._predicted(table, place)[:, None], [place])[:, 0]
-        return self.kind.objects(tokens, middle=True)[column].set_axis(table.index)
+        tokens[:, place] = self._middle(probs[:, None], [place])[:, 0]
+        return self.kind.objects(tokens, middle=True).iloc[:, place].set_axis(table.index)
 
     def log_prob(self, table: Any, num_samples: int = 32, repeats: int = 8, seed: int = 0) -> Any:
         """A lower bound on log p of each row in nats, and its standard error; a DataFrame with these two columns.
@@ -170,7 +171,7 @@ class TableModel:
             seed: seed of the draws.
         """
         pd, repeats = require_pandas(), as_count(repeats, "repeats", 2)
-        tokens, known = self.kind.tokens(table, keep_missing=True)
+        tokens, known = self._tokens(table, keep_missing=True)
         missing = [name for name, complete in zip(self.kind.names, known.all(0).tolist()) if not complete]
         require(not missing, "table", f"missing cells in {', '.join(missing)}", "complete rows; impute fills them")
         nats = torch.stack(
@@ -180,6 +181,12 @@ class TableModel:
         return pd.DataFrame(values, index=table.index)
 
     # ---- tokens ---------------------------------------------------------------------------------------------------
+
+    def _tokens(self, table: Any, keep_missing: bool = False) -> tuple[Tensor, Tensor]:
+        """The tokens (N, D) of a table that has rows, and which cells are known, (N, D)."""
+        tokens, known = self.kind.tokens(table, keep_missing)
+        require(len(tokens) > 0, "table", "no rows", "at least one row")
+        return tokens, known
 
     def _drawn(self, table: Any, tokens: Tensor, known: Tensor, seed: int) -> Any:
         x = self.pipeline.sample(tokens=tokens, given=known, where=self.kind.filling, seed=seed)
@@ -199,7 +206,8 @@ class TableModel:
     def _predicted(self, table: Any, place: int) -> Tensor:
         """p(column | the others), (N, K), 0 for a missing cell."""
         name = self.kind.names[place]
+        require_type(is_frame(table), "table", table, "a DataFrame of pandas")
         others = table.drop(columns=[label for label in table.columns if str(label) == name])
-        tokens, known = self.kind.tokens(others, keep_missing=True)
+        tokens, known = self._tokens(others, keep_missing=True)
         probs: Tensor = self.pipeline.predict(tokens, known)[:, place] * self.kind.filling[place]
         return probs / probs.sum(-1, keepdim=True).clamp(min=1e-30)

@@ -176,6 +176,8 @@ def test_files_and_data_frames_are_of_this_kind(tmp_path):
         assert kind_of_file(tmp_path / name) is Table
     assert kind_of_objects(pd.DataFrame({"a": [1]})) is Table
     assert not Table.claims_objects([1, 2])
+    with pytest.raises(TypeError, match="data is a list: expected a DataFrame of pandas, or the path of a file"):
+        Table.from_objects([1, 2], DataConfig("table"))
 
 
 def test_a_table_with_other_columns_is_refused(tmp_path):
@@ -243,6 +245,34 @@ def test_filled_keeps_known_cells_and_the_index(people):
     assert filled["weight"].tolist()[0] == 1234
     assert filled["sex"].tolist()[1] == "Male"
     assert filled.notna().all().all()
+
+
+def test_filled_copies_columns_that_the_model_left_out():
+    frame = pd.DataFrame({"a": [0.0, 1] * 10, "note": ["x"] * 20, "b": [3, 4] * 10})
+    kind = read_frame(frame, columns={"note": "ignore"}).kind
+    table = pd.DataFrame({"note": ["y", None], "a": [1.0, None]}, index=[3, 8])
+    filled = kind.filled(table, torch.zeros(2, 2, dtype=torch.long))
+    expected = pd.DataFrame({"a": [1.0, 0.0], "note": ["y", None], "b": [3, 3]}, index=[3, 8])
+    pd.testing.assert_frame_equal(filled, expected)
+
+
+def test_what_tokens_call_a_hole_is_filled():
+    """Infinite numbers, and marks of missing cells with spaces around them."""
+    frame = pd.DataFrame({"a": [0.5, 1.5] * 10, "b": ["x", "?"] * 10})
+    kind = read_frame(frame, missing=["?"]).kind
+    table = pd.DataFrame({"a": [np.inf, 1.5, -np.inf], "b": [" ? ", "?", "x"]})
+    tokens, known = kind.tokens(table)
+    assert known.tolist() == [[False, False], [True, False], [False, True]]
+    filled = kind.filled(table, torch.where(known, tokens, 0))
+    assert filled["a"].tolist() == [0.5, 1.5, 0.5]
+    assert filled["b"].tolist() == ["x", "x", "x"]
+
+
+def test_a_known_cell_that_the_dtype_cannot_hold_stays():
+    kind = read_frame(pd.DataFrame({"a": [1, 2, 3] * 10})).kind
+    filled = kind.filled(pd.DataFrame({"a": [1.5, None]}), torch.zeros(2, 1, dtype=torch.long))
+    assert filled["a"].dtype == "float64"
+    assert filled["a"].tolist() == [1.5, 1.0]
 
 
 # ---- conditions ---------------------------------------------------------------------------------------------------

@@ -100,11 +100,11 @@ class Table(Kind):
         """The names of the columns."""
         return [column.name for column in self.schema]
 
-    def column(self, name: str) -> int:
-        """The index of the column of this name."""
-        names = self.names
-        require(name in names, "column", name, f"one of {', '.join(names)}{suggestion(str(name), names)}")
-        return names.index(name)
+    def column(self, name: Any) -> int:
+        """The index of the column of this name, which may be a number where the DataFrame has numbers as names."""
+        names, text = self.names, str(name)
+        require(text in names, "column", name, f"one of {', '.join(names)}{suggestion(text, names)}")
+        return names.index(text)
 
     @cached_property
     def _support(self) -> Tensor:
@@ -149,6 +149,7 @@ class Table(Kind):
         """The rows of a DataFrame, a random part of which is held out."""
         from usd3.kinds.table.reading import read_frame
 
+        require_type(is_frame(objects), "data", objects, "a DataFrame of pandas, or the path of a file")
         return read_frame(cls, objects, data)
 
     @classmethod
@@ -248,15 +249,20 @@ class Table(Kind):
     ) -> Any:
         """A DataFrame with its holes filled from tokens (N, D): known cells stay, and columns it lacks are added.
 
-        Further arguments are those of `objects`.
+        The columns are in the order of the data; those that the model left out are copied. Further arguments are those
+        of `objects`.
         """
-        drawn = self.objects(tokens, seed, where, middle)
-        for label in drawn.columns:
-            if label in frame.columns:
-                series = frame[label].reset_index(drop=True)
-                known = series.notna() & ~series.isin(list(self.form.missing))
+        drawn, found = self.objects(tokens, seed, where, middle), {str(label): label for label in frame.columns}
+        for label, column in zip(drawn.columns, self.schema):
+            if column.name in found:
+                series = frame[found[column.name]].reset_index(drop=True)
+                _, known = column.raw_of_data(self._cells(series, "table"))
                 drawn[label] = _combined(series, drawn[label], known)
-        return drawn.set_axis(frame.index, axis=0)
+        drawn = drawn.set_axis(frame.index, axis=0)
+        for place, name in enumerate(name for name in self.form.names if name in {*self.names, *found}):
+            if name not in self.names:
+                drawn.insert(place, found[name], frame[found[name]])
+        return drawn
 
     # ---- conditions ---------------------------------------------------------------------------------------------
 
@@ -330,10 +336,10 @@ def _num_classes(schema: Sequence[Column]) -> int:
 
 
 def _combined(series: Any, drawn: Any, known: Any) -> Any:
-    """`series` where it is known, else `drawn`, in the dtype of `drawn` where that holds the values exactly."""
+    """`series` where `known` (n,), else `drawn`, in the dtype of `drawn` where that holds the values exactly."""
     mixed = series.astype(object).where(known, drawn.astype(object))
     try:
         typed = mixed.astype(drawn.dtype)
     except (TypeError, ValueError):
-        return mixed
-    return typed if bool((typed.astype(object) == mixed)[known].all()) else mixed
+        return mixed.infer_objects()
+    return typed if bool((typed.astype(object) == mixed)[known].all()) else mixed.infer_objects()
