@@ -39,9 +39,9 @@ def _differences(u, out, LONG: tl.constexpr, N: tl.constexpr):
 
 @pytest.mark.parametrize("long", [False, True])
 def test_the_difference_to_the_logarithm_is_right_where_it_cancels(long):
-    """u - log(1 + u). A GPU's logarithm is exact to 2^-22: that is 9e-6 of the difference at 0.2, and 3e-6 at 0.35."""
+    """u - log(1 + u). A GPU's logarithm is exact to 2^-22: that is 9e-6 of the difference at 0.2, and 2e-6 at 0.45."""
     u = torch.cat([torch.logspace(-5, 0.3, 512), -torch.logspace(-5, -0.05, 512)]).to(device_of("triton"))
     found = torch.empty_like(u)
     _differences[(1,)](u, found, LONG=long, N=1024)
     exact = u.double() - u.double().log1p()
-    torch.testing.assert_close(found.double(), exact, rtol=4e-6 if long else 1.2e-5, atol=0)
+    torch.testing.assert_close(found.double(), exact, rtol=3e-6 if long else 1.2e-5, atol=0)

@@ -7,6 +7,10 @@ elements, normalised. An element with one allowed category is simply given. For 
   times its weights, whose sum is its mass. An attempt is accepted with the product of all masses but the first, which
   makes the law exact: the first mass is the same for all attempts. The rest is drawn given these elements.
 - with other noise, whole objects are drawn and accepted with the product of their weights.
+
+A condition that is hardly ever fulfilled is refused. The holes of a prompt are filled all the same, although "no hole
+is filled with a missing value" may be as rare: after some attempts, one of them is chosen with a probability
+proportional to its mass. The law is exact in the limit of many attempts.
 """
 
 import itertools
@@ -28,6 +32,7 @@ __all__ = ["Condition", "draw_accepted", "draw_in_sequence", "sample_where"]
 
 _MOST_REPEATS = 64  # attempts for one object at once
 _MOST_ATTEMPTS = (20_000, 1_000)  # before a condition counts as too rare: in any case, and for each object
+_ATTEMPTS_TO_FILL = 100  # for each object, before one of them is chosen to fill its holes
 
 
 @dataclass(frozen=True)
@@ -38,21 +43,25 @@ class Condition:
         weights: (L, K) float64 in [0, 1], or (N, L, K) for each object.
         given: (N, L) True where an element keeps its value in `tokens`, whatever its weights.
         tokens: (N, L) int64.
+        is_filling: whether the weights say what may fill a hole, so that also a rare condition gets objects.
     """
 
     weights: Tensor
     given: Tensor
     tokens: Tensor
+    is_filling: bool = False
 
     @classmethod
-    def of(cls, weights: Tensor, given: Tensor | None, tokens: Tensor | None, num: int) -> "Condition":
+    def of(
+        cls, weights: Tensor, given: Tensor | None, tokens: Tensor | None, num: int, is_filling: bool = False
+    ) -> "Condition":
         """The condition for `num` objects; elements with one allowed category are given."""
         L = weights.shape[-2]
         given = torch.zeros(num, L, dtype=torch.bool) if given is None else given.expand(num, L)
         tokens = torch.zeros(num, L, dtype=torch.long) if tokens is None else tokens
         single = ((weights > 0).sum(-1) == 1).expand(num, L)
         only = weights.argmax(-1).expand(num, L)
-        return cls(weights, given | single, torch.where(single & ~given, only, tokens))
+        return cls(weights, given | single, torch.where(single & ~given, only, tokens), is_filling)
 
     @property
     def is_the_same_for_all(self) -> bool:
@@ -63,7 +72,7 @@ class Condition:
     def of_rows(self, rows: Tensor) -> "Condition":
         """The condition of these objects, (n,); a number may occur several times."""
         weights = self.weights if self.weights.dim() == 2 else self.weights[rows]
-        return Condition(weights, self.given[rows], self.tokens[rows])
+        return Condition(weights, self.given[rows], self.tokens[rows], self.is_filling)
 
     def elements(self, support: Tensor) -> list[int]:
         """The elements that are not given in every object and whose weights are not all 1 within the support (L, K)."""
@@ -92,7 +101,8 @@ def sample_where(
     possible = bool((weights > 0).any(-1).all())
     require(possible, "where", where, "a condition that leaves each element at least one category")
     known = None if mask is None else mask.flatten(1)
-    condition = Condition.of(weights, known, None if prompt is None else prompt.flatten(1), num)
+    is_filling = isinstance(where, Tensor)  # `Kind.filling`
+    condition = Condition.of(weights, known, None if prompt is None else prompt.flatten(1), num, is_filling)
     support = torch.ones(*shape, K, dtype=torch.bool) if kind.support is None else kind.support
     elements = condition.elements(support.reshape(-1, K))
 
@@ -191,13 +201,20 @@ def _accepted(
     """
     generator, num = torch.Generator().manual_seed(seed), len(condition.given)
     result, missing, same = torch.zeros_like(condition.tokens), torch.arange(num), condition.is_the_same_for_all
+    choice = _Choice(condition.tokens) if condition.is_filling else None
     tried, accepted = 0, 0
     while len(missing):
+        if choice is not None and tried > _ATTEMPTS_TO_FILL * num and choice.is_made(missing):
+            result[missing] = choice.tokens[missing]
+            break
         _require_likely(tried, accepted, num, len(missing))
         repeats = min(_MOST_REPEATS, round((tried + 1) / (accepted + 1)))
         rows = missing.repeat_interleave(max(1, repeats))
         tokens, log_accept = attempt(rows, generator)
-        hits = (uniform(log_accept.shape, log_accept.device, generator).log() < log_accept).nonzero().squeeze(1)
+        log_u = uniform(log_accept.shape, log_accept.device, generator).log()
+        if choice is not None:
+            choice.take(rows, tokens, log_accept, generator)
+        hits = (log_u < log_accept).nonzero().squeeze(1)
         tried, accepted = tried + len(rows), accepted + len(hits)
         if same:  # any attempt serves any object
             hits = hits[: len(missing)]
@@ -210,6 +227,26 @@ def _accepted(
         result[filled] = tokens[hits]
         missing = missing[~torch.isin(missing, filled)]
     return result
+
+
+class _Choice:
+    """One attempt for each object, chosen in proportion to its mass: the largest of log mass + Gumbel noise."""
+
+    def __init__(self, tokens: Tensor):
+        self.tokens = torch.zeros_like(tokens)
+        self._best = torch.full((len(tokens),), -torch.inf, dtype=torch.float64)
+
+    def take(self, rows: Tensor, tokens: Tensor, log_mass: Tensor, generator: torch.Generator) -> None:
+        """Take attempts (n, L) for the objects with the numbers `rows` into account."""
+        keys = log_mass - (-uniform(log_mass.shape, log_mass.device, generator).log()).log()
+        best = self._best.scatter_reduce(0, rows, keys, "amax")
+        chosen = (keys == best[rows]) & (keys > self._best[rows])
+        self.tokens[rows[chosen]] = tokens[chosen]
+        self._best = best
+
+    def is_made(self, rows: Tensor) -> bool:
+        """Whether each of these objects has an attempt that is possible."""
+        return bool((self._best[rows] > -torch.inf).all())
 
 
 def _require_likely(tried: int, accepted: int, num: int, missing: int) -> None:
