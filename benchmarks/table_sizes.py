@@ -50,7 +50,7 @@ def one(options: dict[str, Any]) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     train, test = tables(Path(options["data"]), options["rows"], options["seed"])
     sizes = {name: options[name] for name in ("dim", "depth", "heads", "dropout")}
-    training = {name: options[name] for name in ("lr", "batch_size", "steps")}
+    training = {name: options[name] for name in ("lr", "batch_size", "steps")} | {"epochs": None, "least_batches": 0}
     began = time.monotonic()
     model = usd3.TableModel().fit(
         train, *options["recipes"], seed=options["seed"], progress=False, model=sizes, training=training

@@ -160,3 +160,53 @@ def test_given_and_pad_elements_leave_the_bound(small):
         ]
     )
     assert abs(float(nll.mean()) + np.log(conditional[2])) < 5 * float(nll.std()) / 500**0.5
+
+
+# ---- networks that ignore the time ---------------------------------------------------------------------------------
+
+
+class Timeless:
+    """Logits (B, 3, 4) that depend on the object alone, from a random table; the last of 4 categories is the mask."""
+
+    ignores_time = True
+
+    def __init__(self):
+        self.table = torch.randn(4**3, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def __call__(self, x_t, t):
+        return self.table[(x_t * torch.tensor([16, 4, 1])).sum(1)]
+
+
+def nats_over_orders(model, x, given):
+    """The mean over all orders of the nats of the elements that are not given, drawn one after the other."""
+    found = []
+    for order in itertools.permutations([e for e in range(3) if e not in given]):
+        x_t, nats = torch.tensor([[z if e in given else 3 for e, z in enumerate(x)]]), 0.0
+        for e in order:
+            nats -= float(model(x_t, None)[0, e, :3].log_softmax(-1)[x[e]])
+            x_t[0, e] = x[e]
+        found.append(nats)
+    return np.mean(found)
+
+
+@pytest.mark.parametrize("given", [(), (1,)])
+@pytest.mark.parametrize("num_samples", [3, 5])
+def test_a_network_that_ignores_the_time_has_the_bound_of_all_orders(given, num_samples):
+    """5 standard errors; strata that do not divide the elements count right, too."""
+    model, d = Timeless(), usd3.Diffusion(usd3.Absorbing(4), usd3.Linear())
+    x = torch.tensor([[0, 2, 1]]).expand(20_000, 3)
+    mask = torch.tensor([e in given for e in range(3)]).expand(x.shape)
+    nats = d.bound(model, x, num_samples, given=mask, generator=torch.Generator().manual_seed(0))
+    error = float(nats.std()) / len(x) ** 0.5
+    assert float(nats.mean()) == pytest.approx(nats_over_orders(model, (0, 2, 1), given), abs=5 * error)
+    timed = d.bound(lambda x_t, t: model(x_t, t), x, num_samples, given=mask, generator=torch.Generator())
+    assert nats.std() < timed.std() / 2
+    assert float(timed.mean()) == pytest.approx(float(nats.mean()), abs=5 * float(timed.std()) / len(x) ** 0.5)
+
+
+def test_an_object_with_nothing_to_draw_costs_nothing():
+    x = torch.zeros(2, 3, dtype=torch.long)
+    given = torch.tensor([[True] * 3, [True, True, False]])
+    nats = usd3.Diffusion(usd3.Absorbing(4), usd3.Linear()).bound(Timeless(), x, 4, given=given)
+    assert nats[0] == 0
+    assert nats[1] > 0

@@ -22,7 +22,7 @@ class Sized(Array):
 
     @classmethod
     def sizes(cls, num_objects):
-        return {"dim": 2 * num_objects, "depth": 1, "heads": 1, "steps": num_objects, "batch_size": 2}
+        return {"dim": 2 * num_objects, "depth": 1, "heads": 1}
 
 
 def data_of(recipe):
@@ -31,11 +31,32 @@ def data_of(recipe):
 
 
 def test_zeros_are_filled_by_the_kind_and_other_numbers_stay(tmp_path):
-    recipe = tiny_recipe(tmp_path, steps=0)
+    recipe = tiny_recipe(tmp_path)
     recipe.model = ModelConfig(dim=0, depth=3, heads=2)
     full = sized(recipe, data_of(recipe))
-    assert (full.model.dim, full.model.depth, full.training.steps, full.training.batch_size) == (100, 3, 50, 8)
+    assert (full.model.dim, full.model.depth, full.model.heads) == (100, 3, 2)
     assert recipe.model.dim == 0
+    assert full.training == recipe.training
+
+
+@pytest.mark.parametrize(
+    ("options", "batch_size", "steps"),
+    [
+        ({"batch_size": 512, "steps": 4000, "epochs": 50, "least_batches": 16}, 4, 625),
+        ({"batch_size": 2, "steps": 4000, "epochs": 50, "least_batches": 16}, 2, 1250),
+        ({"batch_size": 512, "steps": 400, "epochs": 50, "least_batches": 16}, 4, 400),
+        ({"batch_size": 512, "steps": 400, "epochs": 0.01, "least_batches": 200}, 1, 1),
+        ({"batch_size": 10, "steps": 400, "epochs": 1}, 10, 5),
+        ({"batch_size": 512, "steps": 400}, 512, 400),
+    ],
+)
+def test_few_objects_have_smaller_batches_and_fewer_steps(options, batch_size, steps, tmp_path):
+    """Of 50 objects; a later look at the sizes, as in a run that is resumed, changes nothing more."""
+    recipe = tiny_recipe(tmp_path, **options)
+    full = sized(recipe, data_of(recipe))
+    assert (full.training.batch_size, full.training.steps) == (batch_size, steps)
+    longer = replace(full, training=replace(full.training, steps=9999))
+    assert sized(longer, data_of(recipe)).training == longer.training
 
 
 def test_a_kind_without_sizes_refuses_zeros(tmp_path):
@@ -46,7 +67,7 @@ def test_a_kind_without_sizes_refuses_zeros(tmp_path):
 
 
 def test_a_run_writes_down_the_sizes_it_found(tmp_path):
-    recipe = tiny_recipe(tmp_path, steps=0)
+    recipe = tiny_recipe(tmp_path, steps=99, epochs=4, batch_size=4)
     fit(recipe, tmp_path / "run", progress=False, dataset=data_of(recipe))
     assert "steps: 50" in (tmp_path / "run" / "recipe.yaml").read_text()
     assert json.loads((tmp_path / "run" / "config.json").read_text())["steps"] == 50

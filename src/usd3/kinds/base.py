@@ -175,9 +175,9 @@ class Kind:
 
     @classmethod
     def sizes(cls, num_objects: int) -> dict[str, int]:
-        """Sizes of network and training that suit so many training objects, for the zeros of a recipe.
+        """The size of a network that suits so many training objects, for the zeros of a recipe: dim, depth and heads.
 
-        The names are those of a recipe: dim, depth, heads, steps, batch_size. By default there are none.
+        By default there is none.
         """
         return {}
 

@@ -66,11 +66,14 @@ class TrainingConfig:
     """How the network is trained.
 
     Args:
-        steps: optimiser steps; 0: chosen by the number of training objects, for tables.
+        steps: optimiser steps.
+        epochs: at most so many passes over the training objects, so that few objects have fewer `steps`; null: no limit.
         minutes: end after so many minutes of training, where `steps` are not done before; null: no limit. Compilation
             and the capture of a CUDA graph do not count. How many steps these are differs from run to run. For one
             process.
-        batch_size: objects of one step, over all devices; 0: as for `steps`.
+        batch_size: objects of one step, over all devices.
+        least_batches: a pass over the training objects has at least about so many batches, so that few objects have
+            smaller ones, by powers of two; 0: all batches are as large as `batch_size`.
         accumulate: parts into which a device splits its share of a batch, one after the other, to save memory.
         objective: of the method "usd3": "usd3", "usd3*", "vlb" or "ce".
         stratified: spread the times of a batch evenly, which lowers the variance.
@@ -110,8 +113,10 @@ class TrainingConfig:
     """
 
     steps: int = 20_000
+    epochs: float | None = None
     minutes: float | None = None
     batch_size: int = 64
+    least_batches: int = 0
     accumulate: int = 1
     objective: Literal["usd3", "usd3*", "vlb", "ce"] = "usd3"
     stratified: bool = True
@@ -144,14 +149,15 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         require_fields(self, "training")
-        for name in ("accumulate", "halve_every", "nodes", "log_every", "validate_objects"):
+        for name in ("steps", "batch_size", "accumulate", "halve_every", "nodes", "log_every", "validate_objects"):
             as_count(getattr(self, name), f"training.{name}", 1)
         for name in ("checkpoint_every", "keep"):
             as_count(getattr(self, name), f"training.{name}", 1)
-        for name in ("steps", "batch_size", "prefix", "warmup", "validate_every", "patience"):
+        for name in ("least_batches", "prefix", "warmup", "validate_every", "patience"):
             as_count(getattr(self, name), f"training.{name}", 0)
-        if self.minutes is not None:
-            as_number(self.minutes, "training.minutes", 0)
+        for name in ("minutes", "epochs"):
+            if getattr(self, name) is not None:
+                as_number(getattr(self, name), f"training.{name}", 0)
         if self.clip is not None:
             as_number(self.clip, "training.clip", 0)
         as_number(self.lr, "training.lr", 0)

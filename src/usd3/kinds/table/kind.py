@@ -130,6 +130,12 @@ class Table(Kind):
         """The dtype of tokens in memory and in files."""
         return np.dtype(np.uint8 if self.num_classes <= 256 else np.int32)
 
+    @classmethod
+    def sizes(cls, num_objects: int) -> dict[str, int]:
+        """A wider network for more rows (measured: benchmarks/table_sizes.py)."""
+        dim = 64 if num_objects < 1_000 else 128 if num_objects < 4_000 else 192
+        return {"dim": dim, "depth": 3, "heads": dim // 32 if dim > 64 else 4}
+
     # ---- reading ------------------------------------------------------------------------------------------------
 
     @classmethod
