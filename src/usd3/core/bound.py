@@ -49,7 +49,8 @@ def bound(
         diffusion: the forward process.
         model: see `Diffusion.loss`. Call its `eval()` first.
         x_0: clean objects, integers (B, N1, ..., Nk).
-        num_samples: number of stratified times, or numbers of masked elements; by default every t once in discrete time, 128 in continuous time.
+        num_samples: number of stratified times, or numbers of masked elements; by default every t once in discrete
+            time, 128 in continuous time.
         times: a decreasing grid that ends at 0, in place of `num_samples`: the bound of the sampler with those steps.
         given: mask of elements that are given and have no loss.
         pad: mask of padding, which has no loss.

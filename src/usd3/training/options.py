@@ -67,7 +67,8 @@ class TrainingConfig:
 
     Args:
         steps: optimiser steps.
-        epochs: at most so many passes over the training objects, so that few objects have fewer `steps`; null: no limit.
+        epochs: at most so many passes over the training objects, so that few objects have fewer `steps`; null: any
+            number.
         minutes: end after so many minutes of training, where `steps` are not done before; null: no limit. Compilation
             and the capture of a CUDA graph do not count. How many steps these are differs from run to run. For one
             process.

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from usd3._internal.checks import require
 from usd3.kinds.dataset import Dataset
@@ -23,7 +24,8 @@ def _network(config: ModelConfig, dataset: Dataset) -> ModelConfig:
     zeros = [name for name in ("dim", "depth", "heads") if getattr(config, name) == 0]
     for name in zeros:
         require(name in sizes, f"model.{name}", 0, f"a number >= 1 for {dataset.kind.plural}")
-    return replace(config, **{name: sizes[name] for name in zeros})
+    chosen: dict[str, Any] = {name: sizes[name] for name in zeros}
+    return replace(config, **chosen)
 
 
 def _training(config: TrainingConfig, count: int) -> TrainingConfig:
