@@ -17,8 +17,8 @@ bins have other nats). With --half it trains on half of the rows, for DCR. `scor
     DCR            of --half: share of the rows that are nearer to the half they were trained on than to the other
     copies         rows that equal a training row in all columns but fnlwgt
 
-`score --references` adds the test rows, training rows drawn with replacement, and training columns permuted. `ctgan`
-draws from CTGAN (pip install ctgan) for comparison.
+`score --references` adds the test rows, training rows drawn with replacement, and training columns permuted. For
+comparison, `copula` draws from a Gaussian copula, and `ctgan` from CTGAN (pip install ctgan).
 """
 
 import argparse
@@ -140,6 +140,25 @@ def ctgan(options: argparse.Namespace) -> None:
         about = {"rows": len(table), "half": False, "train_seconds": round(time.monotonic() - began, 1)}
         model.sample(len(table)).to_csv(out / f"ctgan-{seed}.csv", index=False)
         (out / f"ctgan-{seed}.json").write_text(json.dumps(about | {"epochs": options.epochs}, indent=2) + "\n")
+
+
+def copula(options: argparse.Namespace) -> None:
+    """Rows of a Gaussian copula, with the columns and bins of usd3."""
+    from usd3.kinds.options import DataConfig
+    from usd3.kinds.table.copula import GaussianCopula
+    from usd3.kinds.table.kind import Table
+
+    out, path = Path(options.out), Path(options.data, "adult.data")
+    out.mkdir(parents=True, exist_ok=True)
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        began = time.monotonic()
+        data = Table.read(DataConfig("table", path=str(path), seed=seed))
+        model = GaussianCopula.fitted(data.train.tokens, data.num_classes)
+        about = {"rows": len(data.train) + len(data.test), "half": False}
+        about["train_seconds"] = round(time.monotonic() - began, 1)  # type: ignore[assignment]
+        rows = data.kind.objects(model.draw(about["rows"], seed), seed)
+        rows.set_axis(NAMES, axis=1).to_csv(out / f"copula-{seed}.csv", index=False, na_rep="?")
+        (out / f"copula-{seed}.json").write_text(json.dumps(about, indent=2) + "\n")
 
 
 # ---- scores -------------------------------------------------------------------------------------------------------
@@ -281,7 +300,7 @@ def _summary(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["draw", "ctgan", "score"])
+    parser.add_argument("action", choices=["draw", "copula", "ctgan", "score"])
     parser.add_argument("--data", required=True, help="the folder of adult.data and adult.test")
     parser.add_argument("--out", required=True, help="the folder of the rows and scores")
     parser.add_argument("--label", default="usd3", help="beginning of the names of the files of rows")
@@ -296,7 +315,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=300, help="of CTGAN")
     parser.add_argument("--cuda", action="store_true", help="CTGAN on a GPU")
     options = parser.parse_args()
-    {"draw": draw, "ctgan": ctgan, "score": score}[options.action](options)
+    {"draw": draw, "copula": copula, "ctgan": ctgan, "score": score}[options.action](options)
 
 
 if __name__ == "__main__":
