@@ -10,8 +10,8 @@ or step by step:
     python examples/sudoku.py solve runs/sudoku --samplers exact --steps 5,10,20,57,100
 
 No data come from outside, and the same seeds give the same boards. The puzzles are minimal: each has one solution, and
-no given can be removed. Their solutions are not among the training boards. A training that is called again goes on
-where it ended. Further options are those of `usd3 train`, as in --model.depth 12.
+no given can be removed. No solution is a training board, not even with other names for its symbols. A training that
+is called again goes on where it ended. Further options are those of `usd3 train`, as in --model.depth 12.
 """
 
 import argparse
@@ -36,6 +36,7 @@ from usd3.core.samplers import Step
 from usd3.kinds.board.kind import Board
 from usd3.kinds.board.notation import usual_symbols, written
 from usd3.kinds.board.puzzles import minimal_puzzles, random_boards
+from usd3.kinds.board.rename import canonical
 from usd3.kinds.rendering import Drawn, Request
 from usd3.metrics.boards import are_solved, copied, distinct, obey_rules
 
@@ -89,11 +90,22 @@ def make(out: Path, side: int, boards: int, puzzles: int, seed: int) -> None:
 
 
 def splits(boards: np.ndarray, train: int, test: int) -> tuple[np.ndarray, np.ndarray]:
-    """Different boards to train on, and those that are held out: so many, or a tenth where there are too few."""
+    """Different boards to train on, and those that are held out: so many, or a tenth where there are too few.
+
+    Training renames symbols, so boards that are the same up to the names of their symbols stay on one side. The 288
+    boards of 4 x 4 cells are of only 12 such classes.
+    """
     _, first = np.unique(boards.reshape(len(boards), -1), axis=0, return_index=True)
     different = boards[np.sort(first)]
-    held_out = test if len(different) >= train + test else max(1, len(different) // 10)
-    return different[held_out:], different[:held_out]
+    wanted = test if len(different) >= train + test else max(1, len(different) // 10)
+    forms = canonical(different, boards.shape[1]).reshape(len(different), -1)
+    _, begins, group, sizes = np.unique(forms, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    order = begins.argsort()  # classes in the order in which they occur
+    if len(order) < 2:
+        raise ValueError(f"boards = {train}: all are equal up to the names of their symbols; expected more boards")
+    before = np.cumsum(sizes[order]) - sizes[order]
+    held_out = np.isin(group.ravel(), order[:-1][before[:-1] < wanted])
+    return different[~held_out], different[held_out]
 
 
 # ---- train ------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import torch
 from support.places import ROOT
 from usd3.core.samplers import Step
 from usd3.kinds.board.kind import Board
+from usd3.kinds.board.rename import canonical
 from usd3.kinds.board.sudoku import count_solutions
 from usd3.metrics.boards import copied, distinct, obey_rules
 
@@ -45,12 +46,14 @@ def test_boards_and_puzzles_are_made_once_and_keep_apart(tmp_path, monkeypatch, 
     assert "has other boards" in capsys.readouterr().err
 
 
-def test_few_different_boards_are_split_as_well(tmp_path, monkeypatch):
+def test_held_out_boards_differ_from_training_boards_up_to_the_names_of_symbols(tmp_path, monkeypatch):
     assert run(monkeypatch, "make", "--side", 4, "--boards", 900, "--puzzles", 50, "--out", tmp_path) == 0
     arrays = np.load(tmp_path / "boards.npz")
     assert distinct(np.concatenate([arrays["train"], arrays["test"]])) == 1
     assert 200 < len(arrays["train"]) + len(arrays["test"]) <= 288
-    assert 20 <= len(arrays["test"]) <= 28
+    assert 28 <= len(arrays["test"]) <= 48  # two of the twelve classes
+    train, test = (canonical(arrays[name].astype(int) - 1, 4) for name in ("train", "test"))
+    assert copied(test, train) == 0
     assert len(set((tmp_path / "puzzles.txt").read_text().split())) > 40
 
 
@@ -87,6 +90,8 @@ def test_everything_in_one_go_and_again(tmp_path, monkeypatch, capsys):
 def test_a_run_that_is_no_sudoku_is_refused(tmp_path, monkeypatch, capsys):
     assert run(monkeypatch, "solve", "bach", "--out", tmp_path / "out") == 1
     assert "sudoku.py: error: run = bach: expected a model of Sudoku boards" in capsys.readouterr().err
+    assert run(monkeypatch, "make", "--side", 4, "--boards", 1, "--puzzles", 0, "--out", tmp_path / "one") == 1
+    assert "boards = 1: all are equal up to the names of their symbols; expected more boards" in capsys.readouterr().err
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "mine").touch()
     assert run(monkeypatch, "make", "--side", 4, "--boards", 5, "--puzzles", 1, "--out", tmp_path / "taken") == 1

@@ -1,8 +1,10 @@
 """Tokens in files: made once, whole or not at all, and read without memory."""
 
+import io
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -69,17 +71,30 @@ def test_other_options_or_another_file_mean_other_tokens(source):
     assert len(made) == 5
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "other"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "other", "version", "header", "tokens", "entries"])
 def test_a_damaged_file_is_made_again(source, damage):
     make, made = chunks(np.arange(100))
-    token_file(source, {}, 100, make)
+    token_file(source, {}, 100, make, count=100)
     (file,) = (source.parent / "cache" / "tokens").iterdir()
-    if damage == "other":
-        np.save(file, np.arange(100.0))
-    else:
-        file.write_bytes(file.read_bytes()[: 150 if damage == "cut" else 0])
-    assert token_file(source, {}, 100, make).tolist() == list(range(100))
+    content = file.read_bytes()
+    damaged = {
+        "cut": content[:150],
+        "empty": b"",
+        "other": npy(np.arange(100.0)),
+        "version": content[:6] + bytes([9]) + content[7:],
+        "header": content.replace(b"}", b"("),
+        "tokens": npy(np.arange(1, 101, dtype=np.uint8)),  # 100 is no category
+        "entries": npy(np.arange(99, dtype=np.uint8)),
+    }
+    file.write_bytes(damaged[damage])
+    assert token_file(source, {}, 100, make, count=100).tolist() == list(range(100))
     assert len(made) == 2
+
+
+def npy(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
 
 
 def test_nothing_stays_of_tokens_that_could_not_be_made(source):
@@ -91,15 +106,29 @@ def test_nothing_stays_of_tokens_that_could_not_be_made(source):
         token_file(source, {}, 5, broken)
     with pytest.raises(ValueError, match=r"token = 5: expected categories 0\.\.4"):
         token_file(source, {}, 5, chunks(np.arange(6))[0])
+    with pytest.raises(ValueError, match="entries of the data = 5: expected 7, as found at first"):
+        token_file(source, {}, 5, chunks(np.arange(5))[0], count=7)
     assert not list((source.parent / "cache" / "tokens").iterdir())
 
 
 def test_what_a_killed_process_left_is_removed(source):
     folder = source.parent / "cache" / "tokens"
     folder.mkdir(parents=True)
-    (folder / ".old.999999999.part.npy").write_bytes(b"half")
+    for name, age in (("old", 25), ("new", 23)):  # hours; another machine may still write the new one
+        (folder / f".{name}.999999999.part.npy").write_bytes(b"half")
+        os.utime(folder / f".{name}.999999999.part.npy", (time.time() - age * 3600,) * 2)
     token_file(source, {}, 5, chunks(np.arange(5))[0])
-    assert not list(folder.glob(".old*"))
+    assert [file.name for file in folder.glob(".*")] == [".new.999999999.part.npy"]
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(source):
+    token_file(source, {}, 5, chunks(np.arange(5))[0])
+    (file,) = (source.parent / "cache" / "tokens").iterdir()
+    file.unlink()
+    file.with_suffix(".lock").symlink_to(source)
+    with pytest.raises(OSError, match="tokens: expected a folder that can be written to"):
+        token_file(source, {}, 5, chunks(np.arange(5))[0])
+    assert source.read_text() == "abc"
 
 
 def test_two_processes_make_the_tokens_once(source):

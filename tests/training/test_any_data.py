@@ -51,8 +51,9 @@ def test_a_data_frame_is_a_table_whose_rows_are_drawn_under_conditions():
         (pd.Series(["ACGT", "CCGA", "GATT", "TTAC"] * 10), "sequence"),
         ("the cat sat on the mat\n" * 200, "text"),
         ("the cat sat on the mat, " * 200, "text"),  # without lines, but too long for the name of a file
+        ("the cat sat on the mat, " * 30, "text"),  # not too long, but of words
     ],
-    ids=["list", "Series", "lines", "one line"],
+    ids=["list", "Series", "lines", "one line", "a short line"],
 )
 def test_strings_are_sequences_and_one_long_string_is_a_text(data, kind):
     pipeline = usd3.fit(data, **TINY)
@@ -109,9 +110,12 @@ def test_the_same_seed_trains_the_same_model():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (3, "data is a int: expected an integer array"),
-        (np.zeros((3, 4)), "data is a ndarray: expected an integer array"),
-        (np.zeros(3, dtype=int), "data is a ndarray: expected an integer array"),
+        (3, r"data is a int: expected an array \(N, \.\.\.\) of integers"),
+        (np.zeros((3, 4)), r"data is an array \(3, 4\) of float64: expected an array \(N, \.\.\.\) of integers"),
+        (np.zeros(3, dtype=int), r"data is an array \(3,\) of int64: expected an array \(N, \.\.\.\) of integers"),
+        ([[1, 2, 3], [1, 2]], "data is a list: expected .*; rows must have the same length"),
+        ({"a": [1, 2]}, r"data is a dict: expected .*; pandas\.DataFrame\(data\) makes one of a dict"),
+        ("no file.csv", "data = no file.csv: no such file"),
         ("nothing.npy", "data = nothing.npy: no such file"),
         (ROWS[:1], r"objects of data = 1: expected at least 2"),
         (-ROWS, "token of data = -4: expected categories"),
@@ -148,3 +152,14 @@ def test_a_file_of_an_unknown_ending_asks_for_its_kind(tmp_path):
 def test_importing_usd3_imports_neither_torch_nor_pandas():
     code = "import sys, usd3; assert not {'torch', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_code_of_a_strangers_recipe_runs_only_if_it_is_trusted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("strange_net.py").write_text("raise SystemExit('the code ran')\n")
+    Path("nice.yaml").write_text("model: {net: strange_net.Net}\n")
+    with pytest.raises(ValueError, match=r"model\.net = strange_net\.Net: expected .* trust_code"):
+        usd3.fit(ROWS, "nice.yaml", progress=False, training=TINY["training"])
+    with pytest.raises(SystemExit, match="the code ran"):
+        usd3.fit(ROWS, "nice.yaml", progress=False, trust_code=True, training=TINY["training"])

@@ -81,6 +81,41 @@ def test_a_resumed_run_remembers_the_best(tmp_path, monkeypatch):
     assert torch.equal(weights_of(resumed), best)
 
 
+def test_a_checkpoint_of_a_judged_step_knows_the_judgement(tmp_path, monkeypatch):
+    """A run that goes on from it remembers the best, although it was found at the very step of the checkpoint."""
+    bits_of(monkeypatch, [1.0, 2.0, 3.0, 4.0])
+    recipe = recipe_for(tmp_path, steps=2, checkpoint_every=2)
+    fit(recipe, tmp_path / "run", progress=False)
+    best = weights_of(Pipeline.from_pretrained(tmp_path / "run"))
+    resumed = fit(recipe_for(tmp_path, steps=6, checkpoint_every=2), tmp_path / "run", resume=True, progress=False)
+    assert config_of(tmp_path / "run")["best_step"] == 2
+    assert torch.equal(weights_of(resumed), best)
+
+
+def test_a_run_that_is_over_stays_so_when_it_is_resumed(tmp_path, monkeypatch, capsys):
+    """It ended at a step that is saved anyway; with more patience it goes on."""
+    bits_of(monkeypatch, [1.0, 2.0, 3.0])
+    recipe = recipe_for(tmp_path, patience=1, checkpoint_every=4)
+    fit(recipe, tmp_path / "run", progress=False)
+    assert (config_of(tmp_path / "run")["steps"], config_of(tmp_path / "run")["stopped_early"]) == (4, True)
+    fit(recipe, tmp_path / "run", resume=True, progress=False)
+    assert config_of(tmp_path / "run")["steps"] == 4
+    assert "is finished, with 4 steps" in capsys.readouterr().err
+    fit(recipe_for(tmp_path, patience=2, checkpoint_every=4), tmp_path / "run", resume=True, progress=False)
+    assert config_of(tmp_path / "run")["steps"] == 6
+
+
+def test_a_resumed_run_with_estimates_reaches_the_same_weights(tmp_path):
+    """The checkpoint is of a step with an estimate, from which Lightning goes on after its validation."""
+    whole = fit(recipe_for(tmp_path, steps=8, checkpoint_every=4, patience=9), tmp_path / "whole", progress=False)
+    fit(recipe_for(tmp_path, steps=8, checkpoint_every=4, patience=9), tmp_path / "parts", progress=False)
+    (tmp_path / "parts" / "checkpoints" / "step-00000008.ckpt").unlink()
+    parts = fit(
+        recipe_for(tmp_path, steps=8, checkpoint_every=4, patience=9), tmp_path / "parts", resume=True, progress=False
+    )
+    torch.testing.assert_close(weights_of(parts), weights_of(whole), rtol=0, atol=0)
+
+
 def test_a_run_that_ended_early_counts_as_trained(tmp_path, monkeypatch):
     bits_of(monkeypatch, [1.0, 2.0])
     pipeline = fit(recipe_for(tmp_path, patience=1), tmp_path / "run", progress=False)

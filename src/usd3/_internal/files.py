@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -142,10 +143,18 @@ def new_folder(root: Path | str, name: str) -> Path:
             number += 1
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove the temporary files that killed processes left in a folder."""
+def remove_unfinished(folder: Path, least_age: float = 0.0) -> None:
+    """Remove the temporary files that killed processes left in a folder.
+
+    Args:
+        folder: where they are.
+        least_age: seconds since their last change. A folder that several machines share needs more than 0, as only
+            the processes of this machine are known.
+    """
     for path in _unfinished(folder):
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime >= least_age:
+                path.unlink()
 
 
 def _unfinished(folder: Path) -> list[Path]:

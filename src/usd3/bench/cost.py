@@ -25,6 +25,7 @@ from usd3.metrics.summary import Summary
 from usd3.pipeline.pipeline import Pipeline
 from usd3.training.options import Recipe
 from usd3.training.run import fit, pipeline_for
+from usd3.training.sizes import sized
 
 __all__ = ["COLUMNS", "Cost", "CostSettings", "measure_cost", "random_tokens", "require_measurable"]
 
@@ -135,6 +136,7 @@ def _training(recipe: Recipe, steps: int, device: torch.device) -> tuple[Pipelin
     training = replace(
         recipe.training,
         steps=last,
+        epochs=None,
         minutes=None,
         devices=1,
         nodes=1,
@@ -143,15 +145,16 @@ def _training(recipe: Recipe, steps: int, device: torch.device) -> tuple[Pipelin
         checkpoint_every=last,
         lr=min(recipe.training.lr, 1e-6),  # so short a run has no warm-up of the rate; a small one costs the same
     )
-    clock = BlockClock(device, warm_up, steps, _BLOCKS)
+    clock, dataset = BlockClock(device, warm_up, steps, _BLOCKS), recipe.data.load()
     with tempfile.TemporaryDirectory() as folder:
-        pipeline = fit(replace(recipe, training=training), Path(folder) / "run", callbacks=[LoopClock(clock)])
+        run = Path(folder) / "run"
+        pipeline = fit(replace(recipe, training=training), run, callbacks=[LoopClock(clock)], dataset=dataset)
     per_step, parameters = _summary(clock.ms), sum(p.numel() for p in pipeline.model.parameters())
     values = dict.fromkeys(COLUMNS, _UNKNOWN) | {
         "parameters": Summary(parameters, 0.0),
         "train_ms": per_step,
         "train_mib": Summary(max(clock.peaks), 0.0 if device.type == "cuda" else math.nan),  # with the warm-up
-        "train_hours": _scaled(per_step, recipe.training.steps / 3_600_000),
+        "train_hours": _scaled(per_step, sized(recipe.training, len(dataset.train)).steps / 3_600_000),
     }
     return pipeline, values
 

@@ -61,11 +61,11 @@ def _imported(place: str) -> Any:
 
 COMMANDS = {
     "train": Command(
-        "Train a model on a recipe.",
+        "Train a model on a file of your data, or on a recipe.",
         "train.TrainOptions",
         "train.train",
-        "[RECIPE ...]",
-        "usd3 train bach --model.dim 256 --training.steps 5000",
+        "[FILE] [RECIPE ...]",
+        "usd3 train people.csv small",
         recipe="bach",
     ),
     "sample": Command(
@@ -73,7 +73,7 @@ COMMANDS = {
         "sample.SampleOptions",
         "sample.sample",
         "MODEL",
-        "usd3 sample runs/bach --prompt test --prefix 32 --animate true",
+        'usd3 sample runs/people-small --num 1000 --where "sex=Female,age=30..40" --out new.csv',
     ),
     "evaluate": Command(
         "Measure a trained model on held-out data: n-grams, diversity, likelihood.",
@@ -86,7 +86,7 @@ COMMANDS = {
         "Train several methods under one budget, measure all in the same way, and write one table.",
         "compare.CompareOptions",
         "compare.compare",
-        "[RECIPE ...]",
+        "[FILE] [RECIPE ...]",
         'usd3 compare bach-small --methods "usd3 star:usd3-star+discrete runs/bach" --training.minutes 10',
         recipe="bach-small",
     ),

@@ -51,6 +51,7 @@ def _entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], Recip
     entry = read_entry(word, base, read)
     if entry.recipe is not None and entry.recipe.training.minutes is not None:
         entry.recipe.training.steps = _UNLIMITED_STEPS
+        entry.recipe.training.epochs = None
     return entry
 
 

@@ -74,7 +74,7 @@ def _installation() -> None:
     print(f"devices: {', '.join(gpus) or 'no GPU'}, {torch.get_num_threads()} CPU threads")
     used = [f"{chosen('auto', torch.device(name))} on {name}" for name in (["cuda"] if gpus else []) + ["cpu"]]
     print(f"losses and draws: {', '.join(used)}; {_triton()}")
-    for name in ("lightning", "jsonargparse", "safetensors", "music21", "symusic"):
+    for name in ("lightning", "jsonargparse", "safetensors", "pandas", "pyarrow", "tokenizers", "music21", "symusic"):
         try:
             print(f"  {name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
@@ -124,7 +124,9 @@ def _diffusion_model(config: PipelineConfig, size: int) -> None:
     time = "continuous time" if diffusion.num_steps is None else f"{diffusion.num_steps} discrete steps"
     print(f"model: {config.model.net}, {size:,} numbers, after {config.steps} training steps")
     print(f"kind: {config.kind['name']}")
-    print(f"objects: shape {tuple(config.shape)}, {config.num_classes} categories")
+    kind = config.build_kind() if config.kind["name"] in KINDS else None  # another one runs its code
+    print(f"objects: {'' if kind is None else f'{kind.describe()}; '}shape {tuple(config.shape)}", end=", ")
+    print(f"{config.num_classes} categories", *([] if kind is None else kind.details()), sep="\n  ")
     print(f"diffusion: {diffusion.noise} noise, {diffusion.schedule} schedule, {time}")
     print(f"method: {config.method.name}")
     print(f"data: {data.source} {data.path or ''}".rstrip())

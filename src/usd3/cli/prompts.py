@@ -87,7 +87,10 @@ def read_prompt(options: PromptOptions, pipeline: Pipeline, num: int | None, ren
         return Prompt()
     options_say_given = any(value is not None for value in (options.fill, options.given, options.prefix))
     given = _given(options, pipeline) if options_say_given or not renderer.has_holes else None
-    if pipeline.config.given == "none" and not ignores_time(pipeline.model):  # else it saw any part of an object clean
+    absorbing = pipeline.diffusion.noise.is_absorbing
+    if pipeline.config.given == "none" and not (
+        absorbing and ignores_time(pipeline.model)
+    ):  # else it saw any part of an object clean
         warnings.warn(
             "the model was trained with training.given none: it never saw elements that are given", stacklevel=2
         )

@@ -153,23 +153,23 @@ def _draw(
                 frames.append(step.x_s[:num_animated].cpu())
                 complete = last
 
+        how: dict[str, Any] = {
+            "num_steps": options.steps,
+            "corrector": options.corrector.build(),
+            "sampler": options.sampler,
+            "temperature": options.temperature,
+            "seed": options.seed,
+            "batch_size": options.batch_size,
+            "callback": watch,
+        }
         where = None if options.where is None else pipeline.kind.weights(options.where)
-        if prompt.tokens is not None and pipeline.kind.filling is not None:
-            where = pipeline.kind.filling if where is None else where * pipeline.kind.filling
-        x = pipeline.sample(
-            num,
-            options.steps,
-            tokens=prompt.tokens,
-            given=prompt.given,
-            pad=prompt.pad,
-            corrector=options.corrector.build(),
-            sampler=options.sampler,
-            temperature=options.temperature,
-            seed=options.seed,
-            batch_size=options.batch_size,
-            callback=watch,
-            where=where,
-        )
+        if prompt.tokens is None:
+            x = pipeline.sample(num, where=where, **how)
+        elif where is None and prompt.pad is None and prompt.given is not None:
+            x = pipeline.fill(prompt.tokens, prompt.given, **how)
+        else:
+            where = where if where is None or pipeline.kind.filling is None else where * pipeline.kind.filling
+            x = pipeline.sample(tokens=prompt.tokens, given=prompt.given, pad=prompt.pad, where=where, **how)
     return x, frames
 
 

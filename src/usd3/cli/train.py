@@ -1,4 +1,4 @@
-"""usd3 train: train a model on a recipe."""
+"""usd3 train: train a model on a file of data, or on a recipe."""
 
 import os
 from dataclasses import dataclass
@@ -18,7 +18,10 @@ _FOLDER_VARIABLE = "USD3_RUN"  # names the folder of the run to the processes th
 
 @dataclass
 class TrainOptions(Recipe):
-    """Train a model on a recipe.
+    """Train a model on a file of your data, or on a recipe.
+
+    The words are names of recipes, or files of them, and at most one file of data, such as people.csv, book.txt or
+    genes.fa: its ending says what it holds. `small` after it is a recipe for a CPU.
 
     Args:
         run: folder of the run; null: a new one below runs/, named after the recipe.

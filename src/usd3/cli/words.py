@@ -15,22 +15,21 @@ __all__ = ["configs_of_words"]
 def configs_of_words(words: Sequence[str], arguments: list[str]) -> list[str]:
     """The options that words stand for: `--config` for each recipe, and `--data.path` for a file of data.
 
-    A file of data stands for the recipe of its kind. Recipes after it are those of its kind where there are some: in
-    `usd3 train adult.csv small`, `small` is the packaged recipe `table-small`.
+    A file of data stands for the recipe of its kind, which comes first. The other recipes are those of its kind where
+    there are some: in `usd3 train adult.csv small`, `small` is the packaged recipe `table-small`.
 
     Args:
         words: names of recipes and at most one file or folder of data.
         arguments: the options that the user typed; `--data.kind` overrules the ending of the file.
     """
-    configs, kind, data = list[str](), None, None
-    for word in words:
-        found = None if _is_recipe(word) else _kind_of_word(word, arguments)
-        if found is not None:
-            require(data is None, "data", word, f"one file or folder, as {data} is one already")
-            kind, data = found, word
-        recipe = recipe_of_kind(found) if found else word if kind is None else recipe_of_kind(kind, word)
-        configs += ["--config", str(find_recipe(recipe))]
-    return configs if data is None else [*configs, f"--data.path={data}"]
+    kinds = {word: None if _is_recipe(word) else _kind_of_word(word, arguments) for word in words}
+    data = [word for word in words if kinds[word] is not None]
+    require(len(data) < 2, "data", ", ".join(data), "one file or folder")
+    kind = kinds[data[0]] if data else None
+    recipes = [word if kind is None else recipe_of_kind(kind, word) for word in words if word not in data]
+    recipes = recipes if kind is None else [recipe_of_kind(kind), *recipes]
+    configs = [part for recipe in recipes for part in ("--config", str(find_recipe(recipe)))]
+    return [*configs, *(f"--data.path={word}" for word in data)]
 
 
 def _is_recipe(word: str) -> bool:

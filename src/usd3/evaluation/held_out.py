@@ -64,8 +64,9 @@ class HeldOut:
 
 def _long_enough(test: Rows, prefix: int, most: int) -> tuple[Tensor, int]:
     """The numbers of the first `most` objects that go on long enough after the prefix, and how many do not."""
-    if test.take(torch.tensor([0]))[1] is None:
-        return torch.arange(most), 0
+    if len(test) == 0 or test.take(torch.tensor([0]))[1] is None:
+        enough = math.prod(test.shape) - prefix >= _LARGEST_N
+        return (torch.arange(most), 0) if enough else (torch.arange(0), len(test))
     found, skipped = torch.empty(0, dtype=torch.int64), 0
     for part in in_chunks(len(test), max(1, PIECE // math.prod(test.shape))):
         pad = test.take(part)[1]

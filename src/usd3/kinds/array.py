@@ -61,7 +61,10 @@ class Array(Kind):
     def claims_objects(cls, objects: Any) -> bool:
         """Whether the objects are an array or a tensor of integers with at least two dimensions, or such lists."""
         if isinstance(objects, list | tuple):
-            objects = np.asarray(objects) if not any(isinstance(one, str) for one in objects) else None
+            try:
+                objects = np.asarray(objects) if not any(isinstance(one, str) for one in objects) else None
+            except ValueError:  # rows of different lengths
+                return False
         kind = getattr(getattr(objects, "dtype", None), "kind", "")
         integers = kind in "iu" if kind else isinstance(objects, Tensor) and is_integral(objects)
         return integers and getattr(objects, "ndim", 0) >= 2

@@ -152,6 +152,10 @@ class Kind:
         """What the objects are, such as "melodies of 256 sixteenth notes"."""
         return f"{' x '.join(map(str, self.shape))} elements of {self.num_classes} categories"
 
+    def details(self) -> list[str]:
+        """What was found in the data, a line each, such as the columns of a table; by default nothing."""
+        return []
+
     def require_same(self, other: Mapping[str, Any], name: str) -> None:
         """Raise an error if `other`, a kind as plain JSON, is not this one; `name` says what it is the kind of."""
         require(other["name"] == self.path(), f"kind of {name}", other["name"], self.path())
@@ -173,13 +177,16 @@ class Kind:
         """
         return self.support.double() if self.support is not None else None
 
-    @classmethod
-    def sizes(cls, num_objects: int) -> dict[str, int]:
-        """The size of a network that suits so many training objects, for the zeros of a recipe: dim, depth and heads.
+    def possible(self, tokens: Tensor, given: Tensor) -> Tensor | None:
+        """(N, *shape, num_classes) False for the categories that what is given of an object excludes; None: for none.
 
-        By default there is none.
+        A sequence whose tenth letter is given, for example, does not end before it.
+
+        Args:
+            tokens: (N, ...) the prompts.
+            given: (N, ...) True where an element is given.
         """
-        return {}
+        return None
 
     # ---- reading ------------------------------------------------------------------------------------------------
 

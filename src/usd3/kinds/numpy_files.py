@@ -11,13 +11,14 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-__all__ = ["map_array", "read_arrays"]
+__all__ = ["UNREADABLE", "map_array", "read_arrays"]
 
 # Unpacked, a file may have this many bytes, or this many times its packed size. Int64 tokens compress about 30 times.
 _ALWAYS_ALLOWED = 2**28
 _LARGEST_RATIO = 100
 _MOST_IN_MEMORY = 2**28  # bytes of an .npy file; a larger one is memory-mapped
-_UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, TokenError)
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, TokenError)
+"""What NumPy raises for a file that is damaged, or no NumPy file."""
 
 
 def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
@@ -36,7 +37,7 @@ def read_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
             if size <= most:
                 stored = np.load(stream, allow_pickle=False)
                 return stored if isinstance(stored, np.ndarray) else {name: stored[name] for name in stored.files}
-    except _UNREADABLE:
+    except UNREADABLE:
         raise ValueError(f"{path}: expected a .npy or .npz file of plain numbers") from None
     uncompressed = "numpy.savez instead of savez_compressed, if that is right"
     raise ValueError(f"{path}: {size:,} bytes when unpacked: expected at most {most:,}, or {uncompressed}")

@@ -111,8 +111,13 @@ def kind_of_objects(objects: Any) -> type[Kind]:
     """The kind of objects in memory: an array, a DataFrame, a list of strings."""
     kind = next((kind for kind in KINDS.values() if kind.claims_objects(objects)), None)
     if kind is None:
-        expected = "an integer array (N, ...), a DataFrame, a list of strings, or the path of a file"
-        require_type(False, "data", objects, expected)
+        expected = "an array (N, ...) of integers, a DataFrame, a list of strings, a text, or the path of a file"
+        dtype, shape = getattr(objects, "dtype", None), getattr(objects, "shape", None)
+        if dtype is not None and shape is not None:
+            raise TypeError(f"data is an array {tuple(shape)} of {dtype}: expected {expected}")
+        hint = "; rows must have the same length" if isinstance(objects, list | tuple) else ""
+        hint = "; pandas.DataFrame(data) makes one of a dict" if isinstance(objects, dict) else hint
+        require_type(False, "data", objects, expected + hint)
     return kind  # type: ignore[return-value]
 
 

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,11 +24,13 @@ from torch import Tensor
 from usd3._internal.checks import require
 from usd3._internal.files import cache_folder, full_disk, remove_unfinished, written_whole
 from usd3._internal.progress import say
-from usd3.kinds.numpy_files import map_array
+from usd3.kinds.mapped import facts_of
+from usd3.kinds.numpy_files import UNREADABLE, map_array
 
 __all__ = ["as_tensor", "map_bytes", "token_dtype", "token_file"]
 
 _VERSION = 1  # increase it when the form of a token file changes
+_DAY = 24 * 60 * 60  # seconds
 
 
 def token_dtype(num_classes: int) -> np.dtype[Any]:
@@ -42,6 +44,7 @@ def token_file(
     num_classes: int,
     chunks: Callable[[], Iterable[NDArray[Any]]],
     shape: Sequence[int] = (),
+    count: int | None = None,
 ) -> NDArray[Any]:
     """The tokens of a file, memory-mapped (N, *shape): made now, or found in the cache.
 
@@ -53,21 +56,22 @@ def token_file(
         num_classes: number of categories.
         chunks: called if the tokens must be made: arrays (n, *shape) of tokens 0..num_classes-1, one after the other.
         shape: the shape of one entry; (): the tokens are one stream.
+        count: N, if it is known: a file with another number of entries is made again.
     """
-    dtype = token_dtype(num_classes)
+    expected = _Expected(token_dtype(num_classes), tuple(shape), num_classes, count)
     folder = cache_folder() / "tokens"
     file = folder / f"{source.stem[:40]}-{_fingerprint(source, options, num_classes, shape)}.npy"
     problem = None
     try:
-        tokens = _opened(file, dtype, shape)
+        tokens = _opened(file, expected)
         if tokens is None:
             folder.mkdir(parents=True, exist_ok=True)
             with _alone(file):
-                tokens = _opened(file, dtype, shape)  # another process may have made them meanwhile
+                tokens = _opened(file, expected)  # another process may have made them meanwhile
                 if tokens is None:
-                    remove_unfinished(folder)
+                    remove_unfinished(folder, _DAY)  # other machines, with processes of their own, may share it
                     say(f"writing the tokens of {source} to a file, once")
-                    _write(file, dtype, tuple(shape), num_classes, chunks())
+                    _write(file, expected, chunks())
                     tokens = map_array(file)
     except OSError as error:
         problem = _problem(error)
@@ -84,7 +88,8 @@ def _problem(error: OSError) -> str | None:
     """What a folder for tokens lacks, by the error of the system; None: the error is about something else."""
     if full := full_disk(error):
         return f"room for tokens ({full})"
-    cannot = isinstance(error, PermissionError | FileExistsError | NotADirectoryError) or error.errno == errno.EROFS
+    refused = error.errno in (errno.EROFS, errno.ELOOP)
+    cannot = refused or isinstance(error, PermissionError | FileExistsError | NotADirectoryError)
     return f"a folder that can be written to ({os.strerror(error.errno)})" if cannot and error.errno else None
 
 
@@ -108,19 +113,32 @@ def _fingerprint(source: Path, options: Mapping[str, Any], num_classes: int, sha
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _opened(file: Path, dtype: np.dtype[Any], shape: Sequence[int]) -> NDArray[Any] | None:
-    """The tokens in a file; None if it is missing, damaged, or not ours."""
+class _Expected(NamedTuple):
+    """What a token file holds: entries of a type and shape, of so many categories, and their number if it is known."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    num_classes: int
+    num_entries: int | None
+
+
+def _opened(file: Path, expected: _Expected) -> NDArray[Any] | None:
+    """The tokens in a file; None if it is missing, damaged, or not ours. All of it is read once."""
     try:
         tokens = map_array(file)
-    except (OSError, ValueError, EOFError):
+    except UNREADABLE:
         return None
-    return tokens if tokens.dtype == dtype and tokens.shape[1:] == tuple(shape) else None
+    if tokens.dtype != expected.dtype or tokens.ndim == 0 or tokens.shape[1:] != expected.shape:
+        return None
+    if expected.num_entries not in (None, len(tokens)):
+        return None
+    facts = facts_of(tokens)
+    return tokens if facts.least >= 0 and facts.largest < expected.num_classes else None
 
 
-def _write(
-    file: Path, dtype: np.dtype[Any], shape: tuple[int, ...], num_classes: int, chunks: Iterable[NDArray[Any]]
-) -> None:
+def _write(file: Path, expected: _Expected, chunks: Iterable[NDArray[Any]]) -> None:
     """Write chunks (n, *shape) one after the other, whole or not at all. The header gets their number at the end."""
+    dtype, shape, num_classes, num_entries = expected
     count = 0
     with written_whole(file) as part, part.open("wb") as stream:
         begin = _write_header(stream, dtype, (0, *shape))
@@ -129,6 +147,7 @@ def _write(
                 require(0 <= token < num_classes, "token", token, f"categories 0..{num_classes - 1}")
             stream.write(np.ascontiguousarray(chunk, dtype=dtype).data)
             count += len(chunk)
+        require(num_entries in (None, count), "entries of the data", count, f"{num_entries}, as found at first")
         stream.seek(0)
         end = _write_header(stream, dtype, (count, *shape))
         assert begin == end  # NumPy leaves room for any number
@@ -143,10 +162,13 @@ def _write_header(stream: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...
 def _alone(file: Path) -> Iterator[None]:
     """Inside, no other process makes the same file; wait for one that does. Disks without locks let all begin."""
     lock = file.with_suffix(".lock")
-    with lock.open("w") as handle:
+    handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)  # a link could lead to a file of the user
+    try:
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
         try:
             yield
         finally:
             lock.unlink(missing_ok=True)
+    finally:
+        os.close(handle)

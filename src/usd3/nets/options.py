@@ -63,9 +63,9 @@ class ModelConfig:
         net: "transformer" (our default), "film" (the paper's), "hollow_transformer" or "masked_transformer" (SDDM's),
             or the import path of a class of your own, as in "mypackage.nets.MyNet": it is created as
             MyNet(num_classes=..., **options) and called as model(x_t, t).
-        dim: width; 0: chosen by the number of training objects, for tables.
-        depth: number of layers; 0: as for `dim`.
-        heads: attention heads; 0: as for `dim`.
+        dim: width.
+        depth: number of layers.
+        heads: attention heads.
         mlp: hidden width of the MLPs; null: 4 dim.
         dropout: dropout rate.
         time_dim: size of the time features; SDDM's networks use `dim`.
@@ -102,7 +102,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         require_fields(self, "model")
         for name in ("dim", "depth", "heads"):
-            as_count(getattr(self, name), f"model.{name}", 0)
+            as_count(getattr(self, name), f"model.{name}", 1)
         as_count(4 if self.mlp is None else self.mlp, "model.mlp", 1)
         as_count(self.output_blocks, "model.output_blocks", 0)
         even = as_count(self.time_dim, "model.time_dim", 4) % 2 == 0

@@ -8,9 +8,7 @@ elements, normalised. An element with one allowed category is simply given. For 
   makes the law exact: the first mass is the same for all attempts. The rest is drawn given these elements.
 - with other noise, whole objects are drawn and accepted with the product of their weights.
 
-A condition that is hardly ever fulfilled is refused. The holes of a prompt are filled all the same, although "no hole
-is filled with a missing value" may be as rare: after some attempts, one of them is chosen with a probability
-proportional to its mass. The law is exact in the limit of many attempts.
+A condition that is hardly ever fulfilled is refused.
 """
 
 import itertools
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Condition", "draw_accepted", "draw_in_sequence", "sample_where"]
 
 _MOST_REPEATS = 64  # attempts for one object at once
+_MOST_ROWS = 2**16  # attempts at once
 _MOST_ATTEMPTS = (20_000, 1_000)  # before a condition counts as too rare: in any case, and for each object
-_ATTEMPTS_TO_FILL = 100  # for each object, before one of them is chosen to fill its holes
 
 
 @dataclass(frozen=True)
@@ -43,25 +41,21 @@ class Condition:
         weights: (L, K) float64 in [0, 1], or (N, L, K) for each object.
         given: (N, L) True where an element keeps its value in `tokens`, whatever its weights.
         tokens: (N, L) int64.
-        is_filling: whether the weights say what may fill a hole, so that also a rare condition gets objects.
     """
 
     weights: Tensor
     given: Tensor
     tokens: Tensor
-    is_filling: bool = False
 
     @classmethod
-    def of(
-        cls, weights: Tensor, given: Tensor | None, tokens: Tensor | None, num: int, is_filling: bool = False
-    ) -> "Condition":
+    def of(cls, weights: Tensor, given: Tensor | None, tokens: Tensor | None, num: int) -> "Condition":
         """The condition for `num` objects; elements with one allowed category are given."""
         L = weights.shape[-2]
         given = torch.zeros(num, L, dtype=torch.bool) if given is None else given.expand(num, L)
         tokens = torch.zeros(num, L, dtype=torch.long) if tokens is None else tokens
         single = ((weights > 0).sum(-1) == 1).expand(num, L)
         only = weights.argmax(-1).expand(num, L)
-        return cls(weights, given | single, torch.where(single & ~given, only, tokens), is_filling)
+        return cls(weights, given | single, torch.where(single & ~given, only, tokens))
 
     @property
     def is_the_same_for_all(self) -> bool:
@@ -72,7 +66,7 @@ class Condition:
     def of_rows(self, rows: Tensor) -> "Condition":
         """The condition of these objects, (n,); a number may occur several times."""
         weights = self.weights if self.weights.dim() == 2 else self.weights[rows]
-        return Condition(weights, self.given[rows], self.tokens[rows], self.is_filling)
+        return Condition(weights, self.given[rows], self.tokens[rows])
 
     def elements(self, support: Tensor) -> list[int]:
         """The elements that are not given in every object and whose weights are not all 1 within the support (L, K)."""
@@ -93,16 +87,20 @@ def sample_where(
     shape, K, kind = tuple(pipeline.config.shape), pipeline.config.num_classes, pipeline.kind
     prompt = None if tokens is None else as_tokens(tokens)
     num = as_count((1 if prompt is None else len(prompt)) if num is None else num, "num", 1)
+    fits = prompt is None or len(prompt) == num
+    require(fits, "num", num, f"None or the number of rows of tokens, {0 if prompt is None else len(prompt)}")
+    require(given is None or prompt is not None, "given", "a mask", "None without tokens")
     mask = as_mask(given, (num, *shape), "given")
     weights = where.double() if isinstance(where, Tensor) else kind.weights(where)
     own = tuple(weights.shape[-len(shape) - 1 :])
     require(own == (*shape, K), "where", tuple(weights.shape), f"{(*shape, K)}, the share of each category")
     weights = weights.flatten(-len(shape) - 1, -2)  # (..., L, K)
+    shares = bool(((weights >= 0) & (weights <= 1)).all())
+    require(shares, "where", "a number below 0, above 1 or NaN", "the share of each category that is allowed, 0 to 1")
     possible = bool((weights > 0).any(-1).all())
     require(possible, "where", where, "a condition that leaves each element at least one category")
     known = None if mask is None else mask.flatten(1)
-    is_filling = isinstance(where, Tensor)  # `Kind.filling`
-    condition = Condition.of(weights, known, None if prompt is None else prompt.flatten(1), num, is_filling)
+    condition = Condition.of(weights, known, None if prompt is None else prompt.flatten(1), num)
     support = torch.ones(*shape, K, dtype=torch.bool) if kind.support is None else kind.support
     elements = condition.elements(support.reshape(-1, K))
 
@@ -111,10 +109,10 @@ def sample_where(
         x: Tensor = pipeline.sample(tokens=objects, given=masks, seed=seed, **options)
         return x.flatten(1)
 
-    def predict(tokens: Tensor, known: Tensor) -> Tensor:
+    def predict(tokens: Tensor, known: Tensor, element: int) -> Tensor:
         objects, masks = (part.unflatten(1, shape) for part in (tokens, known))
-        probs = pipeline.predict(objects, masks, options["temperature"], batch_size=options["batch_size"])
-        return probs.flatten(1, -2).double()
+        more = {"batch_size": options["batch_size"], "element": element}
+        return pipeline.predict(objects, masks, options["temperature"], **more).double()
 
     first = seed_of(seed, -1)  # of the draws before the others
     x: Tensor
@@ -128,19 +126,19 @@ def sample_where(
 
 
 def draw_in_sequence(
-    predict: Callable[[Tensor, Tensor], Tensor], condition: Condition, elements: list[int], seed: int
+    predict: Callable[[Tensor, Tensor, int], Tensor], condition: Condition, elements: list[int], seed: int
 ) -> tuple[Tensor, Tensor]:
     """Draw the conditioned elements: tokens (N, L), and which elements of each object are known now.
 
     Args:
-        predict: `predict(tokens, known)` returns the probabilities (n, L, K) of each element given the known ones.
+        predict: `predict(tokens, known, i)` returns the probabilities (n, K) of element i given the known ones.
         condition: of N objects.
         elements: the elements to draw, from `Condition.elements`.
         seed: of the draws.
     """
     first = condition.of_rows(torch.arange(1))
-    masses = (predict(first.tokens, first.given) * first.weights).sum(-1)[0]  # (L,)
-    order = sorted(elements, key=lambda i: float(masses[i]))  # the first mass costs no rejection: the least one
+    masses = {i: float((predict(first.tokens, first.given, i) * first.weights[..., i, :]).sum()) for i in elements}
+    order = sorted(elements, key=lambda i: masses[i])  # the first mass costs no rejection: the least one
 
     def attempt(rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         part = condition.of_rows(rows)
@@ -151,7 +149,7 @@ def draw_in_sequence(
             open_rows = ~known[:, i]
             if not bool(open_rows.any()):
                 continue
-            weighted = predict(tokens, known)[:, i].double() * part.weights[..., i, :]
+            weighted = predict(tokens, known, i) * part.weights[..., i, :]
             mass = weighted.sum(-1)
             u = uniform(mass.shape, mass.device, generator)
             drawn = drawn_from(weighted.clamp(min=0) + (mass <= 0)[:, None], u)
@@ -201,21 +199,14 @@ def _accepted(
     """
     generator, num = torch.Generator().manual_seed(seed), len(condition.given)
     result, missing, same = torch.zeros_like(condition.tokens), torch.arange(num), condition.is_the_same_for_all
-    choice = _Choice(condition.tokens) if condition.is_filling else None
-    tried, accepted = 0, 0
+    tried, accepted, of_each = 0, 0, 0
     while len(missing):
-        if choice is not None and tried > _ATTEMPTS_TO_FILL * num and choice.is_made(missing):
-            result[missing] = choice.tokens[missing]
-            break
-        _require_likely(tried, accepted, num, len(missing))
-        repeats = min(_MOST_REPEATS, round((tried + 1) / (accepted + 1)))
-        rows = missing.repeat_interleave(max(1, repeats))
+        _require_likely(tried if same else of_each * num, accepted, num, len(missing))
+        repeats = min(_MOST_REPEATS, round((tried + 1) / (accepted + 1)) if same else max(1, of_each))
+        rows = missing.repeat_interleave(max(1, repeats))[:_MOST_ROWS]
         tokens, log_accept = attempt(rows, generator)
-        log_u = uniform(log_accept.shape, log_accept.device, generator).log()
-        if choice is not None:
-            choice.take(rows, tokens, log_accept, generator)
-        hits = (log_u < log_accept).nonzero().squeeze(1)
-        tried, accepted = tried + len(rows), accepted + len(hits)
+        hits = (uniform(log_accept.shape, log_accept.device, generator).log() < log_accept).nonzero().squeeze(1)
+        tried, accepted, of_each = tried + len(rows), accepted + len(hits), of_each + repeats
         if same:  # any attempt serves any object
             hits = hits[: len(missing)]
             filled = missing[: len(hits)]
@@ -227,26 +218,6 @@ def _accepted(
         result[filled] = tokens[hits]
         missing = missing[~torch.isin(missing, filled)]
     return result
-
-
-class _Choice:
-    """One attempt for each object, chosen in proportion to its mass: the largest of log mass + Gumbel noise."""
-
-    def __init__(self, tokens: Tensor):
-        self.tokens = torch.zeros_like(tokens)
-        self._best = torch.full((len(tokens),), -torch.inf, dtype=torch.float64)
-
-    def take(self, rows: Tensor, tokens: Tensor, log_mass: Tensor, generator: torch.Generator) -> None:
-        """Take attempts (n, L) for the objects with the numbers `rows` into account."""
-        keys = log_mass - (-uniform(log_mass.shape, log_mass.device, generator).log()).log()
-        best = self._best.scatter_reduce(0, rows, keys, "amax")
-        chosen = (keys == best[rows]) & (keys > self._best[rows])
-        self.tokens[rows[chosen]] = tokens[chosen]
-        self._best = best
-
-    def is_made(self, rows: Tensor) -> bool:
-        """Whether each of these objects has an attempt that is possible."""
-        return bool((self._best[rows] > -torch.inf).all())
 
 
 def _require_likely(tried: int, accepted: int, num: int, missing: int) -> None:

@@ -47,6 +47,7 @@ class PipelineConfig:
         precision: number format of the network's computations in training.
         steps: number of training steps.
         minutes: duration of the training; None: unknown.
+        planned: the steps of the training, if `training.epochs` has lowered them; None: those of its recipe.
         best_step: the step of the weights, if those with the best bound on held-out objects were kept; None: the last.
         stopped_early: whether training ended because that bound no longer improved.
         usd3_version: version of usd3 that trained the model.
@@ -66,6 +67,7 @@ class PipelineConfig:
     precision: Literal["fp32", "bf16"] = "fp32"
     steps: int = 0
     minutes: float | None = None
+    planned: int | None = None
     best_step: int | None = None
     stopped_early: bool = False
     usd3_version: str = __version__
@@ -105,8 +107,9 @@ class PipelineConfig:
             require_weights(file, lambda: self.model.build_bare(num_classes, self.shape), "module." * sum(heads))
 
     def has_trained(self, steps: int, minutes: float | None) -> bool:
-        """Whether the model was trained for this many steps, or for this many minutes."""
-        return self.stopped_early or self.steps >= steps or (minutes is not None and (self.minutes or 0.0) >= minutes)
+        """Whether the model was trained for this many steps, or all it was meant to be, or for this many minutes."""
+        enough = min(steps, steps if self.planned is None else self.planned)
+        return self.stopped_early or self.steps >= enough or (minutes is not None and (self.minutes or 0.0) >= minutes)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PipelineConfig":

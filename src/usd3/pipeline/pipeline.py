@@ -11,6 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from usd3._internal.checks import as_count, as_mask, as_tokens, require
 from usd3._internal.compile import Compiled
@@ -22,6 +23,7 @@ from usd3._internal.random import seed_of
 from usd3._internal.threads import waiting_asleep
 from usd3._internal.weights import load_weights
 from usd3.core.coefficients import is_grid
+from usd3.core.model import Cached, Wrapper, ignores_time, logits_of
 from usd3.core.samplers import Corrector, Step
 from usd3.methods.base import Method
 from usd3.nets import Hollow, SelfConditioned
@@ -29,6 +31,7 @@ from usd3.nets.options import NETS, is_packaged
 from usd3.pipeline.batches import in_batches
 from usd3.pipeline.conditions import sample_where
 from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.filling import fill
 from usd3.pipeline.inference import InferenceModel, network_logits
 from usd3.pipeline.packaged import find_model, list_models
 from usd3.pipeline.prediction import predict
@@ -158,7 +161,8 @@ class Pipeline:
 
         The work is done in batches, which become smaller if memory runs out. If a launcher started several processes,
         they share the work, and each returns all objects. The objects depend on `seed` and on the batch size.
-        `tokens`, `given` and `pad` may be tensors, NumPy arrays or lists; the masks broadcast.
+        `tokens`, `given` and `pad` may be tensors, NumPy arrays or lists; the masks broadcast. What a prompt makes
+        impossible (`Kind.possible`), such as the end of a sequence before a given letter, is not drawn.
 
         Args:
             num: number of objects, N; by default 1, or the number of rows of `tokens`.
@@ -189,17 +193,23 @@ class Pipeline:
             num = len(prompt)
         num = as_count(1 if num is None else num, "num", 1)
         given, pad = (as_mask(m, (num, *shape), name) for m, name in ((given, "given"), (pad, "pad")))
+        objects = None
         if prompt is not None:
-            prompt, pad = self._without_padding(prompt, pad)
-            prompt = self.encoded(prompt)
+            objects, pad = self._without_padding(prompt, pad)
+            prompt = self.encoded(objects)
         repeatable = is_packaged(self.bare_network)  # it does the same in every call: a CUDA graph can replay it
 
         def draw(rows: slice) -> Tensor:
             given_rows, prompt_rows, pad_rows = (
                 None if part is None else part[rows].to(self.device) for part in (given, prompt, pad)
             )
+            model, graph = self.denoiser(rows.stop - rows.start), repeatable
+            if objects is not None and given is not None:
+                possible = self._possible(objects[rows], given[rows])
+                graph = graph and (possible is None or not ignores_time(model))
+                model = model if possible is None else _Restricted(model, possible)
             return self.method.sample(
-                self.denoiser(rows.stop - rows.start),
+                model,
                 (rows.stop - rows.start, *shape),
                 steps,
                 corrector=corrector,
@@ -210,7 +220,7 @@ class Pipeline:
                 generator=torch.Generator(self.device).manual_seed(seed_of(seed, rows.start)),
                 callback=callback,
                 device=self.device,
-                graph=repeatable,
+                graph=graph,
                 temperature=temperature,
             ).cpu()
 
@@ -227,6 +237,15 @@ class Pipeline:
             return tokens, pad
         padding = has_pad_value if pad is None else has_pad_value | pad.to(has_pad_value.device)
         return tokens.masked_fill(has_pad_value, 0), padding
+
+    def _possible(self, tokens: Tensor, given: Tensor) -> Tensor | None:
+        """`Kind.possible` in the categories of the network's output, on its device."""
+        possible = self.kind.possible(tokens.cpu(), given.cpu())
+        if possible is None:
+            return None
+        possible = possible if self.config.decode is None else possible[..., torch.tensor(self.config.decode)]
+        more = self.diffusion.noise.num_classes - possible.shape[-1]  # the mask
+        return F.pad(possible, (0, more), value=True).to(self.device)
 
     def _steps(self, num_steps: int | None) -> int:
         return self.config.diffusion.usual_steps if num_steps is None else num_steps
@@ -268,6 +287,18 @@ class Pipeline:
         """The default batch size for `num` objects."""
         logits = torch.Size(self.config.shape).numel() * self.diffusion.noise.num_classes
         return max(1, min(num, _LOGITS_AT_ONCE.get(self.device.type, 2**24) // logits))
+
+    def fill(self, tokens: ArrayLike, given: ArrayLike, seed: int = 0, **options: Any) -> Tensor:
+        """Objects (N, ...) with all that is not given drawn, as the kind fills holes: never with a missing value.
+
+        Args:
+            tokens: (N, ...) the prompts.
+            given: (N, ...) True where an element keeps its value.
+            seed: seed of the draws.
+            options: further arguments of `sample`.
+        """
+        defaults = {"num_steps": None, "corrector": None, "sampler": None, "callback": None}
+        return fill(self, tokens, given, seed, {**defaults, "temperature": 1.0, "batch_size": None, **options})
 
     def generate(self, num: int | None = None, seed: int = 0, **options: Any) -> Any:
         """Objects drawn from the model as the user knows them: a DataFrame, a list of strings, an array.
@@ -332,6 +363,27 @@ class Pipeline:
         bad = tokens[(tokens < 0) | (tokens > top)]
         require(not len(bad), "tokens", f"... {bad[:1].tolist()} ...", f"categories 0..{top}")
         return tokens if self.config.decode is None else torch.tensor(self.config.decode).argsort()[tokens]
+
+
+class _Restricted(Wrapper):
+    """A model that takes some categories for impossible: their logits are -inf.
+
+    It has a row for each object, so a model that ignores the time is asked about the changed ones inside.
+
+    Args:
+        model: the model.
+        possible: (B, ..., K) False where a category is impossible.
+    """
+
+    ignores_time = False
+
+    def __init__(self, model: Callable[..., Any], possible: Tensor):
+        super().__init__(Cached(model, possible.shape[-1]) if ignores_time(model) else model)
+        self.possible = possible
+
+    def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
+        """Logits at x_t of all objects."""
+        return logits_of(self.model(x_t, t, **masks), x_t).masked_fill(~self.possible, -torch.inf)
 
 
 def _require_usable_network(method: Method, config: PipelineConfig) -> None:

@@ -27,6 +27,7 @@ def predict(
     num_samples: int = 16,
     seed: int = 0,
     batch_size: int | None = None,
+    element: int | None = None,
 ) -> Tensor:
     """The distribution of each element given the given ones, (N, ..., K) float32, in the categories of the data.
 
@@ -40,6 +41,7 @@ def predict(
         num_samples: draws of the noise over which f is averaged, if the noise is not absorbing.
         seed: seed of these draws.
         batch_size: number of objects in a batch; None: chosen by memory.
+        element: the number of the only element that is wanted, counted over all dimensions; then the result is (N, K).
     """
     config, noise, device = pipeline.config, pipeline.diffusion.noise, pipeline.device
     expected = "one whose network says p(x_0 | x_t)"
@@ -50,6 +52,7 @@ def predict(
     assert known is not None
     encoded = pipeline.encoded(torch.where(known, objects, 0))
     draws = 1 if noise.is_absorbing else as_count(num_samples, "num_samples", 1)
+    pipeline.method.require_temperature(temperature)
 
     def probabilities(rows: slice) -> Tensor:
         x_0, mask = encoded[rows].to(device), known[rows].to(device)
@@ -59,7 +62,8 @@ def predict(
         for _ in range(draws):
             x = torch.where(mask, x_0, noise.sample(x_0, generator))
             f = f + torch.softmax(data_logits(denoise(x, time), noise) / temperature, -1)[..., :K] / draws
-        return torch.where(mask[..., None], F.one_hot(x_0, K).to(f.dtype), f).float().cpu()
+        probs = torch.where(mask[..., None], F.one_hot(x_0, K).to(f.dtype), f).flatten(1, -2)
+        return (probs.unflatten(1, tuple(config.shape)) if element is None else probs[:, element]).float().cpu()
 
     size = pipeline.batch_size(len(objects)) if batch_size is None else batch_size
     probs = in_batches(probabilities, len(objects), size)

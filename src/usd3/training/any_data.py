@@ -13,13 +13,14 @@ from usd3.kinds.base import Kind
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.registry import kind_named, kind_of_file, kind_of_objects, recipe_of_kind
 from usd3.pipeline.pipeline import Pipeline
+from usd3.pipeline.trust import require_trusted
 from usd3.training.options import Recipe
 from usd3.training.recipes import recipe_from
 from usd3.training.run import fit as fit_recipe
 
 __all__ = ["fit"]
 
-_LONGEST_NAME = 4096  # of a file; a longer text is data
+_LONGEST_NAME = 4096  # of a file; a longer word is a text
 
 
 def fit(
@@ -31,6 +32,7 @@ def fit(
     run: str | os.PathLike[str] | None = None,
     seed: int = 0,
     progress: bool = True,
+    trust_code: bool = False,
     **options: Any,
 ) -> Pipeline:
     """Train a model on data of any kind, and return it.
@@ -44,6 +46,8 @@ def fit(
         run: keep the run in this new folder, with logs and checkpoints; None: keep nothing but the model returned.
         seed: of the weights and of every draw in training.
         progress: show progress.
+        trust_code: import a kind, network or method that is not ours, if a YAML file names one. This runs its code. Not
+            needed for a class that is named in an argument.
         options: further options by section: data={...}, diffusion={...}, method={...}, model={...}, training={...}.
 
     Example:
@@ -53,6 +57,8 @@ def fit(
     path = _path_of(data)
     found = kind_named(kind, "kind") if kind is not None else kind_of_objects(data) if path is None else _of_file(path)
     recipe = _recipe(found, recipes, path, options, seed)
+    if not trust_code:
+        require_trusted(recipe, {found.path(), *_named_classes(options)})
     if minutes is not None:
         recipe.training.minutes = as_number(minutes, "minutes", 0)
     dataset = None if path is not None else found.from_objects(data, recipe.data)
@@ -70,8 +76,18 @@ def _path_of(data: Any) -> Path | None:
     """The path that `data` is; None: it is data."""
     if isinstance(data, os.PathLike):
         return Path(data)
-    is_name = isinstance(data, str) and len(data) < _LONGEST_NAME and "\n" not in data
-    return Path(data) if is_name else None
+    if not isinstance(data, str):
+        return None
+    is_word = len(data) < _LONGEST_NAME and not any(letter.isspace() for letter in data)
+    return Path(data) if is_word or _is_file(Path(data)) else None
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a text with spaces is the name of a file: one that exists, or with the ending of a kind of data."""
+    try:
+        return path.exists() or ("\n" not in str(path) and kind_of_file(path) is not None)
+    except (OSError, ValueError):  # too long, or with a NUL
+        return False
 
 
 def _of_file(path: Path) -> type[Kind]:
@@ -82,11 +98,21 @@ def _of_file(path: Path) -> type[Kind]:
     return kind  # type: ignore[return-value]
 
 
+def _named_classes(options: dict[str, Any]) -> set[str]:
+    """The classes that the user names in arguments: a network, a method, a kind."""
+    places = (("model", "net"), ("method", "name"), ("data", "kind"))
+    sections = ((options.get(section), name) for section, name in places)
+    return {str(values[name]) for values, name in sections if isinstance(values, dict) and name in values}
+
+
 def _recipe(kind: type[Kind], names: tuple[str, ...], path: Path | None, options: dict[str, Any], seed: int) -> Recipe:
     chosen = names or (() if torch.cuda.is_available() else ("small",))
     own = options.get("data", {})
     data = own | ({"path": None} if path is None else {"path": os.path.abspath(path)})
     if kind.path() != kind.name:  # a kind of the user's own
         data |= {"kind": kind.path()}
+    training = options.get("training", {})
+    if isinstance(training, dict):
+        training = {"devices": 1} | training  # more would run the user's script several times
     recipe_names = [recipe_of_kind(kind), *(recipe_of_kind(kind, name) for name in chosen)]
-    return recipe_from(recipe_names, {"seed": seed, **options, "data": data})
+    return recipe_from(recipe_names, {"seed": seed, **options, "data": data, "training": training})

@@ -133,10 +133,20 @@ def newest_whole(folder: Path) -> Path | None:
 
 
 class Checkpoints(pl.Callback):
-    """Saves every `every` steps and at the end, and keeps the newest `keep`; `export` writes the model for use."""
+    """Saves every `every` steps and at the end, and keeps the newest `keep`.
 
-    def __init__(self, folder: Path, every: int, keep: int, export: Export):
+    Args:
+        folder: that of the run.
+        every: steps between two checkpoints.
+        keep: number of checkpoints to keep.
+        export: writes the model for use.
+        judged_every: steps between two estimates by which the run may end; a checkpoint of such a step is saved by
+            `save_judged`, after the estimate, so that it knows of it. 0: there are none.
+    """
+
+    def __init__(self, folder: Path, every: int, keep: int, export: Export, judged_every: int = 0):
         self.folder, self.every, self.keep, self.export = folder, every, keep, export
+        self.judged_every = judged_every
         self._saved = -1
 
     def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
@@ -152,7 +162,13 @@ class Checkpoints(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save after every `every` steps."""
+        """Save after every `every` steps, unless the step is to be judged first."""
+        judged = self.judged_every and trainer.global_step % self.judged_every == 0
+        if trainer.global_step % self.every == 0 and not judged:
+            self.save(trainer, module)
+
+    def save_judged(self, trainer: pl.Trainer, module: Any) -> None:
+        """Save a step that has been judged, if it is one to save."""
         if trainer.global_step % self.every == 0:
             self.save(trainer, module)
 

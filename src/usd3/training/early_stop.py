@@ -21,10 +21,16 @@ class KeepBest(pl.Callback):
     Args:
         patience: number of estimates in a row that are no better than the best, after which the run ends.
         export: writes the model.
+        judged: called after each estimate.
     """
 
-    def __init__(self, patience: int, export: Callable[[pl.Trainer, Any], None]):
-        self.patience, self.export = patience, export
+    def __init__(
+        self,
+        patience: int,
+        export: Callable[[pl.Trainer, Any], None],
+        judged: Callable[[pl.Trainer, Any], None],
+    ):
+        self.patience, self.export, self.judged = patience, export, judged
         self.best, self.waited = math.inf, 0
         self.step: int | None = None
         self.is_new, self.is_over = False, False
@@ -37,17 +43,25 @@ class KeepBest(pl.Callback):
             self.best, self.step, self.waited, self.is_new = bits, trainer.global_step, 0, True
             self.export(trainer, module)
             self.is_new = False
-            return
-        self.waited += 1
+        else:
+            self.waited += 1
+        self._stop_if_over(trainer)
+        self.judged(trainer, module)
+
+    def _stop_if_over(self, trainer: pl.Trainer) -> None:
         if self.waited >= self.patience:
             self.is_over = trainer.should_stop = True
+
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        """A resumed run that was over stays so, unless it has more patience now."""
+        self._stop_if_over(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Judge the last step, unless the run was interrupted."""
         if self._judged == trainer.global_step or trainer.limit_val_batches == 0 or trainer.interrupted:
             return
         average = next(callback for callback in trainer.callbacks if isinstance(callback, Ema))  # type: ignore[attr-defined]
-        with average.averaged(module), torch.no_grad():
+        with average.averaged(module), torch.no_grad(), trainer.precision_plugin.val_step_context():
             module.eval()
             module.on_validation_start()
             for i, batch in enumerate(trainer.datamodule.val_dataloader()):  # type: ignore[attr-defined]

@@ -37,6 +37,7 @@ class TrainingRun(ABC):
     data: pl.LightningDataModule | None = None  # for Lightning, unless the module has its own loader
     ema: Ema | None = None
     patience: int = 0  # estimates of the bound without improvement, after which the run ends; 0: never
+    judged_every: int = 0  # steps between two such estimates; 0: there are none
 
     def __init__(self, config: LoopConfig):
         self.config = config
@@ -53,9 +54,17 @@ class TrainingRun(ABC):
     def load_data(self) -> dict[str, Any]:
         """Load the data. Returns facts by which a resumed run recognises them: sizes and a fingerprint."""
 
+    def about_data(self) -> list[str]:
+        """What was found in the data, lines for the user; after `load_data`."""
+        return []
+
     @abstractmethod
     def build(self, resumed: Path | None) -> TrainingModule:
         """The network, its weights drawn from the seed; where the run has a checkpoint, `resumed` is its folder."""
+
+    def more_steps(self, done: int) -> str:
+        """The option that prolongs a run which has done all its steps, without the prefix."""
+        return f"steps {2 * done}"
 
     def trainer_options(self) -> dict[str, Any]:
         """Options of Lightning's Trainer besides those of every run."""
@@ -91,6 +100,8 @@ class TrainingRun(ABC):
             module = self.build(None if start is None else folder)
             if start is not None:
                 require_fitting(start, module)
+            for line in self.about_data() if progress else ():
+                say(line)
             if leads_run():
                 begin(folder, self.recipe(), facts)
             with warnings.catch_warnings():
@@ -104,7 +115,7 @@ class TrainingRun(ABC):
             if trainer.global_step < steps and not ended:
                 raise KeyboardInterrupt(f"stopped at step {trainer.global_step}")
             if start is not None and trainer.global_step == done:
-                more = f"steps {2 * done}" if done >= steps else f"minutes {2 * (self.config.minutes or 1):g}"
+                more = self.more_steps(done) if done >= steps else f"minutes {2 * (self.config.minutes or 1):g}"
                 say(f"{folder} is finished, with {done} steps; for more: --resume {folder} --{self.prefix}{more}")
 
     def _require_same_settings(self, folder: Path) -> None:
@@ -121,9 +132,9 @@ class TrainingRun(ABC):
         def export(trainer: pl.Trainer, module: Any) -> None:
             self.export(folder, trainer, module)
 
-        checkpoints = Checkpoints(folder, config.checkpoint_every, config.keep, export)
+        checkpoints = Checkpoints(folder, config.checkpoint_every, config.keep, export, self.judged_every)
         average = [] if self.ema is None else [self.ema]
-        best = [KeepBest(self.patience, export)] if self.patience else []
+        best = [KeepBest(self.patience, export, checkpoints.save_judged)] if self.patience else []
         options: dict[str, Any] = {
             "default_root_dir": folder,
             "max_steps": config.steps,

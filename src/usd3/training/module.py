@@ -168,10 +168,11 @@ class TrainingModule(pl.LightningModule):
 
 
 def weight_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameter groups for an optimiser: matrices, which decay, and vectors, which do not."""
-    weights = [p for p in model.parameters() if p.requires_grad]
+    """Parameter groups for an optimiser: matrices, which decay, and vectors and biases, which do not."""
+    weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    decays = {name: p.dim() >= 2 and not name.endswith("bias") for name, p in weights.items()}
     groups = [
-        {"params": [p for p in weights if p.dim() >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in weights if p.dim() < 2], "weight_decay": 0.0},
+        {"params": [p for name, p in weights.items() if decays[name]], "weight_decay": weight_decay},
+        {"params": [p for name, p in weights.items() if not decays[name]], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]

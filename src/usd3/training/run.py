@@ -34,7 +34,6 @@ __all__ = ["default_prefix", "fit", "pipeline_for"]
 
 def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
     """The untrained model of a recipe, its weights drawn from the recipe's seed."""
-    recipe = sized(recipe, dataset)
     config = _config_for(recipe, dataset)
     torch.manual_seed(seed_of(recipe.seed))
     pipeline = Pipeline(config, objective=recipe.training.objective)
@@ -62,7 +61,7 @@ def _config_for(recipe: Recipe, dataset: Dataset) -> PipelineConfig:
         prefix=default_prefix(recipe.training, torch.Size(dataset.shape).numel()),
         given=recipe.training.given,
         precision=recipe.training.precision,
-        steps=recipe.training.steps,
+        steps=sized(recipe.training, len(dataset.train)).steps,
     )
 
 
@@ -121,10 +120,12 @@ class DiffusionRun(TrainingRun):
     def load_data(self) -> dict[str, Any]:
         """The recipe's data; facts on the training objects."""
         self.dataset = self._recipe.data.load() if self._given_dataset is None else self._given_dataset
-        self._recipe = recipe = sized(self._recipe, self.dataset)
-        self.config, self.patience = recipe.training, recipe.training.patience
+        recipe = self._recipe
+        self.config = self._training = sized(recipe.training, len(self.dataset.train))
+        self.patience = self._training.patience
+        self.judged_every = self._training.validate_every if self.patience else 0
         self.data_name = str(recipe.data.path or f"the data {self.dataset.name}")
-        self.data = SequenceData(self.dataset, recipe.training, recipe.seed, recipe.data)
+        self.data = SequenceData(self.dataset, self._training, recipe.seed, recipe.data)
         train = self.dataset.train
         return {
             "num_classes": self.dataset.num_classes,
@@ -132,6 +133,12 @@ class DiffusionRun(TrainingRun):
             "train_objects": len(train),
             "fingerprint": fingerprint_of_rows(train),
         }
+
+    def about_data(self) -> list[str]:
+        """How many objects there are, what they are, and what their kind has found."""
+        dataset = self.dataset
+        counts = f"{len(dataset.train):,} to train on, {len(dataset.test):,} held out"
+        return [f"{dataset.name}: {dataset.kind.describe()}, {counts}", *(f"  {x}" for x in dataset.kind.details())]
 
     def build(self, resumed: Path | None) -> DiffusionTraining:
         """The network and its method, in training mode."""
@@ -143,11 +150,17 @@ class DiffusionRun(TrainingRun):
         pipeline.diffusion.impl = recipe.training.impl
         pipeline.model.train()  # Lightning keeps the mode of a network
         self._pipeline_config = pipeline.config
-        return DiffusionTraining(pipeline.model, pipeline.method, recipe.training, recipe.seed)
+        return DiffusionTraining(pipeline.model, pipeline.method, self._training, recipe.seed)
+
+    def more_steps(self, done: int) -> str:
+        """More epochs, if these are what ends the run."""
+        training = self._recipe.training
+        more = training.epochs is not None and done < training.steps
+        return f"epochs {2 * (training.epochs or 1):g}" if more else super().more_steps(done)
 
     def trainer_options(self) -> dict[str, Any]:
         """Precision, processes and validation."""
-        config = self._recipe.training
+        config = self._training
         return {
             "accumulate_grad_batches": config.accumulate,
             "precision": {"fp32": "32-true", "bf16": "bf16-mixed"}[config.precision],
@@ -162,7 +175,9 @@ class DiffusionRun(TrainingRun):
     def export(self, folder: Path, trainer: pl.Trainer, module: Any) -> None:
         """Write the averaged model; with `patience`, the one with the best bound on held-out objects."""
         assert self.ema is not None
-        config = replace(self._pipeline_config, steps=trainer.global_step, minutes=module.clock.minutes)
+        done = trainer.global_step
+        planned = self._training.steps if self._training.steps < self._recipe.training.steps else None
+        config = replace(self._pipeline_config, steps=done, planned=planned, minutes=module.clock.minutes)
         best = next((callback for callback in _callbacks(trainer) if isinstance(callback, KeepBest)), None)
         if best is not None:
             config = replace(config, best_step=best.step, stopped_early=best.is_over)

@@ -14,6 +14,7 @@ from usd3._internal.files import require_free
 from usd3._internal.random import seed_of
 from usd3.kinds.table.frames import is_frame, require_pandas
 from usd3.kinds.table.kind import Table
+from usd3.pipeline.filling import holes_without_value
 from usd3.pipeline.pipeline import Pipeline
 from usd3.training.any_data import fit
 
@@ -156,7 +157,7 @@ class TableModel:
         place = self.kind.column(column)
         probs = self._predicted(table, place)
         tokens = torch.zeros(len(table), len(self.kind.schema), dtype=torch.long)
-        tokens[:, place] = self._middle(probs[:, None], [place])[:, 0]
+        tokens[:, place] = self._middle(probs, place)
         return self.kind.objects(tokens, middle=True).iloc[:, place].set_axis(table.index)
 
     def log_prob(self, table: Any, num_samples: int = 32, repeats: int = 8, seed: int = 0) -> Any:
@@ -189,19 +190,26 @@ class TableModel:
         return tokens, known
 
     def _drawn(self, table: Any, tokens: Tensor, known: Tensor, seed: int) -> Any:
-        x = self.pipeline.sample(tokens=tokens, given=known, where=self.kind.filling, seed=seed)
+        x = self.pipeline.fill(tokens, known, seed)
         return self.kind.filled(table, x, seed)
 
     def _likeliest(self, tokens: Tensor, known: Tensor) -> Tensor:
         """Tokens (N, D) with the likeliest category, or the median, in the place of each unknown one."""
-        probs = self.pipeline.predict(tokens, known) * self.kind.filling
-        return torch.where(known, tokens, self._middle(probs, list(range(tokens.shape[1]))))
+        empty, assumed = holes_without_value(self.pipeline, tokens, known)
+        result = tokens.clone()
+        for place in (~known).any(0).nonzero().squeeze(1).tolist():
+            rows = (~known[:, place]).nonzero().squeeze(1)
+            context = (known | empty)[rows]
+            context[:, place] = False
+            probs = self.pipeline.predict(assumed[rows], context, element=place) * self.kind.filling[place]
+            result[rows, place] = self._middle(probs, place)
+        return result
 
-    def _middle(self, probs: Tensor, places: list[int]) -> Tensor:
-        """The likeliest category of each column, or the median of an ordered one: (N, n) from (N, n, K)."""
+    def _middle(self, probs: Tensor, place: int) -> Tensor:
+        """The likeliest category of a column, or the median if it is ordered: (N,) from (N, K)."""
         upto = (probs / probs.sum(-1, keepdim=True).clamp(min=1e-30)).cumsum(-1)
-        ordered = torch.tensor([self.kind.schema[place].is_ordered for place in places])
-        return torch.where(ordered, (upto < 0.5).sum(-1).clamp(max=probs.shape[-1] - 1), probs.argmax(-1))
+        ordered = self.kind.schema[place].is_ordered
+        return (upto < 0.5).sum(-1).clamp(max=probs.shape[-1] - 1) if ordered else probs.argmax(-1)
 
     def _predicted(self, table: Any, place: int) -> Tensor:
         """p(column | the others), (N, K), 0 for a missing cell."""
@@ -209,5 +217,5 @@ class TableModel:
         require_type(is_frame(table), "table", table, "a DataFrame of pandas")
         others = table.drop(columns=[label for label in table.columns if str(label) == name])
         tokens, known = self._tokens(others, keep_missing=True)
-        probs: Tensor = self.pipeline.predict(tokens, known)[:, place] * self.kind.filling[place]
+        probs: Tensor = self.pipeline.predict(tokens, known, element=place) * self.kind.filling[place]
         return probs / probs.sum(-1, keepdim=True).clamp(min=1e-30)

@@ -62,7 +62,7 @@ def test_it_is_what_the_exact_sampler_comes_to_with_many_steps(generator):
 
 
 def test_each_element_is_drawn_in_a_call_of_its_own(generator):
-    """However many steps; objects with fewer open elements are ready sooner. Given elements and padding stay."""
+    """Also with more steps; objects with fewer open elements are ready sooner. Given elements and padding stay."""
     seen = []
 
     def watched(x, t, pad=None):
@@ -73,7 +73,7 @@ def test_each_element_is_drawn_in_a_call_of_its_own(generator):
     pad = torch.tensor([[False, False, True], [False, False, False]])
     tokens = torch.tensor([[1, 0, 1], [0, 0, 0]])
     draws = []
-    for steps in (1, 2, 3, 50):
+    for steps in (3, 50):
         seen.clear()
         options = {"given": given, "given_tokens": tokens, "pad": pad, "generator": torch.Generator().manual_seed(1)}
         draws.append(diffusion().sample(watched, (2, D), steps, sampler="first_hitting", **options))
@@ -81,6 +81,25 @@ def test_each_element_is_drawn_in_a_call_of_its_own(generator):
         assert all((x[0, [0, 2]] == 1).all() for x in [*seen, draws[-1]])
     assert all(torch.equal(x, draws[0]) for x in draws)
     assert (draws[0] != MASK).all()
+
+
+@pytest.mark.parametrize(("steps", "masked"), [(1, [5]), (2, [5, 2]), (3, [5, 3, 1]), (4, [5, 3, 2, 1])])
+def test_fewer_steps_than_elements_draw_several_in_one_call(steps, masked, generator):
+    """The elements that are masked before each call, and the time of the first of those that it draws."""
+    seen = []
+
+    def watched(x, t):
+        seen.append((x.clone(), t))
+        return torch.zeros(*x.shape, K)
+
+    given = torch.tensor([[False] * 5, [True] * 4 + [False]])
+    tokens = torch.zeros(2, 5, dtype=torch.long)
+    options = {"given": given, "given_tokens": tokens, "sampler": "first_hitting", "generator": generator}
+    x = diffusion().sample(watched, (2, 5), steps, **options)
+    assert [int((x[0] == MASK).sum()) for x, _ in seen] == masked
+    assert [int((x[1] == MASK).sum()) for x, _ in seen] == [1] + [0] * (steps - 1)
+    assert all(later[0] < earlier[0] for (_, earlier), (_, later) in itertools.pairwise(seen))
+    assert (x != MASK).all()
 
 
 @pytest.mark.parametrize("num_steps", [None, 8])
@@ -111,6 +130,14 @@ def test_it_is_for_absorbing_noise_alone():
     d = usd3.Diffusion(usd3.Uniform(3), usd3.Cosine())
     with pytest.raises(ValueError, match=r"first_hitting: expected another one for Uniform\(3\), not absorbing"):
         d.sample(lambda x, t: torch.zeros(*x.shape, 3), (2, 3), 4, sampler="first_hitting")
+
+
+def test_it_takes_no_corrector():
+    """A corrector would mask elements again, to which it does not return."""
+    with pytest.raises(
+        ValueError, match=r"corrector = .*: expected None with the sampler first_hitting; sampler exact"
+    ):
+        diffusion().sample(model, (2, D), 4, sampler="first_hitting", corrector=usd3.Corrector())
 
 
 def test_nothing_to_draw_needs_no_call(generator):

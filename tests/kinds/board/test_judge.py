@@ -11,6 +11,7 @@ from usd3.kinds.board.judge import BoardJudge
 from usd3.kinds.board.kind import Board
 from usd3.kinds.board.options import BoardSettings
 from usd3.kinds.board.puzzles import minimal_puzzles, random_boards
+from usd3.kinds.board.rename import canonical
 from usd3.kinds.board.sudoku import count_solutions
 from usd3.kinds.dataset import Dataset, Sequences
 from usd3.kinds.options import DataConfig
@@ -18,8 +19,9 @@ from usd3.nets.options import ModelConfig
 from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.pipeline import Pipeline
 
-EVERY = torch.tensor(np.unique(random_boards(400, 4, seed=0), axis=0))
-TRAIN, TEST = EVERY[:200], EVERY[200:216]
+EVERY = torch.tensor(np.unique(random_boards(1200, 4, seed=0), axis=0))
+_, GROUPS = np.unique(canonical(EVERY.numpy(), 4).reshape(len(EVERY), -1), axis=0, return_inverse=True)
+TRAIN, TEST = EVERY[GROUPS.ravel() < 10][:200], EVERY[GROUPS.ravel() >= 10][:16]  # other boards, whatever their names
 PLAIN = torch.randint(3, (60, 3, 5), generator=torch.Generator().manual_seed(0))
 FAST = ["--steps", "2", "--runs", "2", "--bound_samples", "2", "--device", "cpu", "--boards.num", "6"]
 

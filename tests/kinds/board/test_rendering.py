@@ -1,5 +1,7 @@
 """Boards with holes in, filled boards out: by the commands, with a model that learnt nothing."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from support.pixels import has, pixels
 from usd3.cli.main import main
 from usd3.kinds.board.kind import Board
 from usd3.kinds.board.puzzles import minimal_puzzles, random_boards
+from usd3.kinds.board.rename import canonical
 from usd3.kinds.options import DataConfig
 from usd3.kinds.rendering import Drawn, Request
 from usd3.nets.options import ModelConfig
@@ -18,6 +21,8 @@ from usd3.pipeline.pipeline import Pipeline
 
 SUDOKU = Board(4, (4, 4), "1234", "sudoku")
 BOARDS = torch.tensor(random_boards(12, 4, seed=0))
+NAMES = canonical(BOARDS.numpy(), 4).reshape(12, -1)
+OTHERS = BOARDS.numpy()[~(NAMES[:, None] == NAMES[:5]).all(-1).any(1)]  # other boards than the first five up to names
 PUZZLE = "1..4...........2"
 
 
@@ -25,7 +30,7 @@ PUZZLE = "1..4...........2"
 def model(tmp_path, monkeypatch):
     """A model of Sudoku boards of 4 x 4 cells, and one of boards without rules, in the current folder."""
     monkeypatch.chdir(tmp_path)
-    np.savez("boards.npz", train=BOARDS.numpy(), test=BOARDS.numpy()[:5])
+    np.savez("boards.npz", train=OTHERS, test=BOARDS.numpy()[:5])
     for name, kind in (("model", SUDOKU), ("plain", Board(3, (2, 3), "-xo"))):
         torch.manual_seed(0)
         config = PipelineConfig(kind.num_classes, list(kind.shape), data=DataConfig("board", "boards.npz"))
@@ -52,12 +57,35 @@ def test_a_typed_board_is_filled(model, capsys):
     assert set(line) <= set("1234")
     assert kept([line], PUZZLE)
     captured = capsys.readouterr()
-    assert "of 1 boards obey the rules of Sudoku" in captured.err
+    assert "the board breaks the rules of Sudoku" in captured.err
+    assert re.match(r"# \d+ violations\n", captured.out)
+    rows = captured.out.partition("\n\n")[0].splitlines()[1:]
+    assert "".join(rows[:2] + rows[3:]).replace("|", "") == line  # in rows, with lines between the boxes
+    assert rows[2] == "--+--"
     assert "warning" not in captured.err  # what is given is seen in training, as the network ignores the time
     assert sample("model", "--prompt", PUZZLE, "--num", "5", "--out", "five.txt") == 0
     lines = (model / "five.txt").read_text().splitlines()
     assert len(lines) == 5
     assert kept(lines, PUZZLE)
+    captured = capsys.readouterr()
+    assert re.search(r"^[0-5] of 5 boards obeys? the rules of Sudoku$", captured.err, re.MULTILINE)
+    assert re.findall(r"^# (\d): ", captured.out, re.MULTILINE) == ["1", "2", "3", "4"]
+    printed, _ = SUDOKU.parsed(captured.out.rpartition("\n\n")[0], "the terminal")  # it is a file of boards
+    assert SUDOKU.objects(printed) == lines[:4]
+
+
+def test_a_solved_board_is_called_so(capsys, tmp_path):
+    renderer = SUDOKU.renderer(Request())
+    wrong = renderer.text_prompt(PUZZLE)[0].tokens
+    cases = ((BOARDS[:1], "the board obeys"), (BOARDS[:2], "2 of 2 boards obey"), (wrong, "the board breaks"))
+    for boards, said in cases:
+        renderer.write(Drawn(boards), tmp_path / f"{said}.txt")
+        assert capsys.readouterr().err == f"{said} the rules of Sudoku\n"
+    assert renderer.shown(Drawn(BOARDS[:1])).startswith("# solved\n")
+    plain = Board(3, (2, 3), "-xo").renderer(Request())
+    assert plain.shown(Drawn(torch.zeros(1, 2, 3, dtype=torch.long))) == ""  # nothing was typed
+    plain.text_prompt("-x..o-")
+    assert plain.shown(Drawn(torch.tensor([[[0, 1, 2], [1, 1, 0]]]))) == "-xo\nxx-"
 
 
 def test_every_board_of_a_file_is_filled_with_its_own_holes(model):

@@ -55,6 +55,8 @@ def test_a_record_without_letters_is_left_out(tmp_path):
     path = written(tmp_path, b">a\nAC\n>none\n>also\n\n;\n>b\nC\n>last")
     with pytest.warns(UserWarning, match="3 records without letters are left out"):
         assert content(path) == {"a": "AC", "b": "C"}
+    with pytest.warns(UserWarning, match="1 record without letters is left out"):
+        assert content(written(tmp_path, b">a\nAC\n>none\n")) == {"a": "AC"}
 
 
 def test_equal_names_are_kept_and_told(tmp_path):

@@ -142,6 +142,14 @@ def test_a_set_is_as_large_as_the_held_out_one_unless_the_user_says_so(dna):
         SequenceSettings(num=3)
 
 
+@pytest.mark.parametrize("num", [None, 50])
+def test_too_few_held_out_sequences_are_refused_before_anything_is_drawn(dna, num):
+    few = Dataset("genes", 4, dna.train, Sequences(periodic(3, 1)), kind=dna.kind)
+    message = "held-out sequences of genes = 3: expected at least 4, to compare with: train with a larger --data.test_f"
+    with pytest.raises(ValueError, match=message):
+        SequenceJudge(few, SequenceSettings(num=num))
+
+
 def test_categories_in_another_order_are_scored_the_same(dna):
     decode = torch.tensor([2, 0, 3, 1])
     encode = decode.argsort()

@@ -42,6 +42,22 @@ def test_a_file_is_read_with_its_names(tmp_path):
     assert dataset.kind.strings(split.tokens, split.pad)[row] == "ACNTAC"
 
 
+def test_a_text_may_have_a_sequence_in_each_line(tmp_path):
+    """It is data like a list of strings; a .txt file that begins as FASTA is FASTA."""
+    words = ["banana", "bandana", "cabana", "nadir"]
+    (tmp_path / "words.txt").write_text("\ufeff" + "\r\n".join(words) + "\n\n", encoding="utf-8")
+    dataset = DataConfig("sequence", str(tmp_path / "words.txt")).load()
+    assert (dataset.name, dataset.kind.is_fasta, dataset.train.names) == ("words", False, ())
+    assert strings_of(dataset) == sorted(words)
+    (tmp_path / "genes.txt").write_text("\n; genes\n>one\nACGT\n>two\nTTTT\n")
+    dataset = DataConfig("sequence", str(tmp_path / "genes.txt")).load()
+    assert (dataset.kind.is_fasta, strings_of(dataset)) == (True, ["ACGT", "TTTT"])
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
+    for name, message in (("bytes.txt", "bytes.txt: expected a text in UTF-8"), ("no.txt", "no.txt: no such file")):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            DataConfig("sequence", str(tmp_path / name)).load()
+
+
 @pytest.mark.parametrize("container", [list, tuple, np.array, lambda rows: np.array(rows, dtype=object)])
 def test_strings_become_tokens_and_come_back(container):
     words = ["be", "eab", "a", "bee", "abba"]
@@ -105,6 +121,18 @@ def test_holes_of_strings_are_no_given_elements():
     assert tokens[0].tolist() == [0, 0, 2, 3]
     with pytest.raises(ValueError, match="letter of sequence 1 = '-': expected one of aeb, or _ for unknown ones"):
         WORDS.tokens(["a-b"])
+
+
+def test_a_sequence_does_not_end_before_what_is_given():
+    """Nor before the end of a prompt with holes. Where the end itself is drawn, the length is open."""
+    tokens, given = LONGER.tokens(["A-N-GT", "AC__", "AC", "____-_"])
+    no_end = ~LONGER.possible(tokens, given)[..., 4]
+    assert no_end.int().tolist() == [[0, 1, 1, 1, 0, 0], [0, 0, 1, 1, 0, 0], [0] * 6, [0] * 6]
+    assert LONGER.possible(tokens, given)[..., :4].all()
+    tokens, given = torch.tensor([[0, 1, 2, 4, 4, 4]]), torch.tensor([[True, False, False, False, True, True]])
+    assert LONGER.possible(tokens, given) is None  # a real sequence, which ends in a gap, may end there again
+    assert LONGER.possible(*LONGER.tokens(["AC"])) is None
+    assert DNA.possible(*DNA.tokens(["AC--GT"])) is None
 
 
 def test_bits_are_counted_per_letter_and_one_end():

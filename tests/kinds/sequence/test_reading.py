@@ -36,9 +36,10 @@ def test_clean_dna_has_no_warning():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("ACGTACGt", "the file: 1 small letter is read as a capital one"),
         ("ACGTACgt", "the file: 2 small letters are read as capital ones"),
         ("ACGTNN-ACG", r"the file: 2 N, 1 - \(30.00% of the letters\) are unknown, and not learnt"),
-        ("ACGTUACGT", "the file: 1 letters U are read as T"),
+        ("ACGTUACGT", "the file: 1 letter U is read as T"),
     ],
 )
 def test_one_warning_says_what_becomes_of_letters(text, message):
@@ -73,7 +74,7 @@ def test_an_alphabet_that_cannot_be_one_is_refused(value):
 
 
 def test_unknown_letters_are_marked_and_sequences_without_others_left_out():
-    with pytest.warns(UserWarning, match="the file: 1 sequences without a known letter are left out"):
+    with pytest.warns(UserWarning, match="the file: 1 sequence without a known letter is left out"):
         rows = rows_of("ANGT", "NNNN", "acg-")
     assert rows.names == ("s0", "s2")
     assert rows.unknown.tolist() == [[False, True, False, False], [False, False, False, True]]
@@ -81,11 +82,21 @@ def test_unknown_letters_are_marked_and_sequences_without_others_left_out():
     assert not rows.has_ends
 
 
+@pytest.mark.parametrize("strings", [["NNNN", "NNNN"], ["NN", "nnNN"], ["XXXX", "X--."]])
+def test_sequences_of_unknown_letters_alone_are_no_data(strings):
+    """Otherwise N would be an amino acid, and the sequences would differ in their lengths alone."""
+    message = "sequences of the file with a known letter = 0: expected at least 2, one to train on and one held out"
+    with pytest.raises(ValueError, match=message):
+        alphabet_for(records_of(strings), SequenceOptions(), True, "the file")
+    with pytest.raises(ValueError, match=message):
+        rows_of(*strings)  # of an alphabet that the user named
+
+
 def test_shorter_sequences_are_filled_with_ends():
-    with pytest.warns(UserWarning, match="1 sequences without a known letter"):
+    with pytest.warns(UserWarning, match="1 sequence without a known letter"):
         rows = rows_of("ACG", "T", "NN")
     assert rows.has_ends
-    with pytest.warns(UserWarning, match="1 sequences without a known letter"):
+    with pytest.warns(UserWarning, match="1 sequence without a known letter"):
         assert not rows_of("ACG", "NN").has_ends
     assert rows.tokens.tolist() == [[0, 1, 2], [3, 4, 4]]
     assert not rows.unknown.any()
@@ -134,6 +145,18 @@ def test_few_long_sequences_do_not_fill_the_memory(monkeypatch):
     with pytest.raises(ValueError, match=message):
         rows_of("A" * 100, *["C"] * 10)
     assert rows_of(*["A" * 100] * 11).tokens.shape == (11, 100)
+
+
+def test_one_sequence_far_longer_than_the_others_is_told_with_the_cure():
+    message = (
+        "the file: the longest sequence has 3,000 letters, the mean is 77: filled up to the longest, the data are 39 "
+        "times larger; --data.sequence.length 40 cuts longer ones into pieces"
+    )
+    strings = [*["ACGT" * 10] * 80, "ACGTAC" * 500]
+    with pytest.warns(UserWarning, match=message):
+        rows_of(*strings)
+    assert rows_of(*strings, length=40).tokens.shape == (80 + 75, 40)  # no warning
+    rows_of(*["ACGT" * 10] * 80, "ACGT" * 40)  # four times the others is usual
 
 
 def test_memory_is_linear_in_the_letters(monkeypatch):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from support.pixels import has, pixels
 from usd3.cli.main import main
@@ -108,9 +109,70 @@ def test_options_say_which_letters_stay_and_holes_are_drawn_all_the_same(sample)
     assert re.fullmatch("CC.C..CC", found["b"])
 
 
-def test_a_sequence_without_holes_is_continued(sample):
-    assert sample("dna", "--prompt", "AAAAAAAA", "--num", "2", "--out", "new") == 0
-    assert np.load("new/samples.npz")["given"].astype(int).tolist() == [1, 1, 1, 0, 0, 0, 0, 0]  # as in training
+def test_a_whole_sequence_is_drawn_anew_only_where_the_user_says(sample, capsys):
+    Path("whole.fa").write_text(">a\nAAAAAAAA\n>b\nCCCCCCCC\n")
+    for prompt in ("AAAAAAAA", "whole.fa"):
+        assert sample("dna", "--prompt", prompt, "--out", "new") == 1
+        error = f"prompt = {prompt}, without a hole: expected holes, N for each letter to draw, or --prefix, --fill or"
+        assert error in capsys.readouterr().err
+    assert sample("dna", "--prompt", "AAAAAAAA", "--prefix", "3", "--out", "new") == 0
+    assert np.load("new/samples.npz")["given"].astype(int).tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
+
+
+def test_the_answers_to_a_typed_sequence_are_printed(sample, capsys):
+    assert sample("dna", "--prompt", "ACGTNNNN", "--num", "10", "--out", "filled.fa") == 0
+    printed = capsys.readouterr().out
+    assert Path("filled.fa").read_text().startswith(printed.partition("\n\n")[0] + "\n")
+    assert printed.count(">") == 8
+    assert sample("words", "--prompt", "ab_", "--num", "2", "--out", "filled.txt") == 0
+    assert capsys.readouterr().out.startswith(Path("filled.txt").read_text() + "\n")
+    Path("holes.fa").write_text(">a\nACGTNNNN\n")
+    assert sample("dna", "--prompt", "holes.fa", "--out", "file.fa") == 0
+    assert ">" not in capsys.readouterr().out  # it is in the file that the user asked for
+
+
+class Ends(nn.Module):
+    """A model that takes every element for an end, nearly always."""
+
+    def __init__(self, num_classes, end):
+        super().__init__()
+        self.logits = nn.Parameter(8.0 * nn.functional.one_hot(torch.tensor(end), num_classes))
+
+    def forward(self, x_t, t):
+        return self.logits.expand(*x_t.shape, -1)
+
+
+@pytest.mark.parametrize("timeless", [True, False])
+@pytest.mark.parametrize("decode", [None, [4, 0, 1, 2, 3]])
+@pytest.mark.parametrize(
+    ("noise", "samplers"), [("absorbing", ["exact", "first_hitting"]), ("uniform", ["exact", "euler"])]
+)
+def test_no_filled_sequence_lacks_a_given_letter(noise, samplers, decode, timeless):
+    """Although the model would end all of them: an end before a given letter is impossible. Open ends stay open."""
+    config = PipelineConfig(5, [8], DiffusionConfig(noise, "linear"), kind=LONGER.as_dict(), decode=decode)
+    network = Ends(6 if noise == "absorbing" else 5, 4 if decode is None else decode.index(4))
+    network.ignores_time = timeless
+    pipeline = Pipeline(config, network)
+    prompts = ["NNNNACGT", "ACNNNNNT", "AC-N-G", "ACNN", "AC"]
+    tokens, given = (part.repeat(10, 1) for part in LONGER.tokens(prompts))
+    for sampler in samplers:
+        found = LONGER.objects(pipeline.sample(tokens=tokens, given=given, num_steps=3, sampler=sampler))
+        for text, prompt in zip(found, prompts * 10):
+            letters = "[ACGT]"
+            assert re.fullmatch(re.sub("[N-]", letters, prompt) + (letters + "*" if prompt == "AC" else ""), text)
+        assert "AC" in found[4::5]
+    assert pipeline.generate(tokens=tokens, given=given, num_steps=3)[1][-1] == "T"
+
+
+def test_holes_of_a_shorter_sequence_are_filled_with_letters_by_the_command(sample):
+    assert sample("longer", "--prompt", "ACNNGT", "--num", "40", "--out", "filled.fa") == 0
+    assert all(re.fullmatch("AC[ACGT]{2}GT", text) for text in strings("filled.fa").values())
+    rows = np.array([[0, 1, 2, 3, 4, 4, 4, 4], [0, 1, 2, 3, 0, 1, 2, 3]] * 20)
+    np.save("rows.npy", rows)
+    assert sample("longer", "--prompt", "rows.npy", "--given", "0:1;3:4", "--out", "open.fa") == 0
+    found = strings("open.fa").values()
+    assert all(re.fullmatch("A[ACGT]{2}T[ACGT]*", text) for text in found)
+    assert len({len(text) for text in found}) > 2
 
 
 def test_a_shorter_sequence_goes_on_or_ends_where_its_holes_say(sample):
@@ -122,6 +184,9 @@ def test_a_shorter_sequence_goes_on_or_ends_where_its_holes_say(sample):
     assert sample("words", "--prompt", "holes.txt", "--out", "filled") == 0
     given = np.load("filled/samples.npz")["given"].astype(int).tolist()
     assert given == [[1, 1, 0, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1, 1]]
+    Path("fasta.txt").write_text(">a name\nACGNNNNN\n")
+    assert sample("dna", "--prompt", "fasta.txt", "--out", "filled.fa") == 0
+    assert list(strings("filled.fa")) == ["a name"]
 
 
 @pytest.mark.parametrize(

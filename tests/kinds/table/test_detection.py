@@ -162,10 +162,34 @@ def test_integers_with_missing_cells_are_nullable(tmp_path):
     assert column.series(*column.decode(np.arange(3), None)).tolist() == [1, 2, pd.NA]
 
 
+def test_integers_beyond_int64_are_categories():
+    whole = np.array([2**64 - 3, 1, 2, 2**63] * 25, dtype="uint64")
+    frame = pd.DataFrame({"whole": whole, "object": pd.Series([2**70, 1, None, 3] * 25, dtype="object")})
+    dataset = read_frame(frame)
+    assert [column.type for column in dataset.kind.schema] == ["category", "category"]
+    back = dataset.kind.objects(torch.from_numpy(all_rows(dataset)))
+    assert (back["whole"].dtype, set(back["whole"])) == ("uint64", set(whole))
+    assert set(back["object"].dropna()) == {2**70, 1, 3}
+    with pytest.raises(ValueError, match=r"columns.whole = number: expected category or ignore, as some integers"):
+        read_frame(frame, columns={"whole": "number"})
+    rows = pd.DataFrame({"x": np.arange(2**63, 2**63 + 100, dtype="uint64"), "y": [1, 2] * 50})
+    with pytest.warns(UserWarning, match="column x is left out: 100 of 100 integers differ"):
+        assert read_frame(rows).kind.names == ["y"]
+
+
+def test_integers_of_python_stay_integers():
+    dataset = read_frame(pd.DataFrame({"x": pd.Series([2**60 + 1, None, 2**60 + 3, 7] * 25, dtype="object")}))
+    back = dataset.kind.objects(torch.from_numpy(all_rows(dataset)))["x"]
+    assert set(back.dropna()) == {2**60 + 1, 2**60 + 3, 7}
+
+
 def test_infinite_numbers_count_as_missing():
-    kind = read_frame(pd.DataFrame({"x": [1.5, np.inf, -np.inf, 2.5] * 10})).kind
-    assert kind.schema[0].has_missing
-    assert kind.schema[0].value_labels == ["1.5", "2.5"]
+    for dtype in ("float64", "object"):
+        frame = pd.DataFrame({"x": pd.Series([1.5, np.inf, -np.inf, 2.5] * 10, dtype=dtype)})
+        with pytest.warns(UserWarning, match="column x has 20 infinite numbers, which count as missing"):
+            kind = read_frame(frame).kind
+        assert kind.schema[0].has_missing
+        assert kind.schema[0].value_labels == ["1.5", "2.5"]
 
 
 def test_the_real_numbers_of_a_data_frame_are_drawn_between_those_of_the_data():

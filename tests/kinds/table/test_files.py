@@ -5,6 +5,8 @@ import sys
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -252,6 +254,52 @@ def test_a_parquet_file_of_several_groups_is_read_like_one(tmp_path, monkeypatch
     frame.to_parquet(tmp_path / "one.parquet")
     many, one = (DataConfig("table", str(tmp_path / f"{name}.parquet")).load() for name in ("many", "one"))
     assert np.array_equal(all_rows(many), all_rows(one))
+
+
+def test_groups_of_a_parquet_file_may_have_different_dictionaries(tmp_path):
+    groups = [["a", "b"] * 20, ["b", "c"] * 20]
+    schema = pa.schema([("letter", pa.dictionary(pa.int32(), pa.string())), ("number", pa.int64())])
+    with pq.ParquetWriter(tmp_path / "in.parquet", schema) as writer:
+        for group in groups:
+            columns = {"letter": pa.array(group).dictionary_encode(), "number": pa.array([1, 2] * 20)}
+            writer.write_table(pa.table(columns))
+    dataset = DataConfig("table", str(tmp_path / "in.parquet")).load()
+    letters = dataset.kind.objects(torch.from_numpy(all_rows(dataset)))["letter"]
+    assert letters.cat.categories.tolist() == ["a", "b", "c"]
+    assert letters.value_counts().to_dict() == {"a": 20, "b": 40, "c": 20}
+
+
+def test_a_named_index_of_a_parquet_file_is_a_column(tmp_path):
+    frame = pd.DataFrame({"city": ["Rome", "Paris"] * 20, "year": [1, 2, 3, 4] * 10, "size": [5, 6] * 20})
+    frame.set_index(["city", "year"]).to_parquet(tmp_path / "in.parquet")
+    kind = DataConfig("table", str(tmp_path / "in.parquet")).load().kind
+    assert sorted(kind.names) == ["city", "size", "year"]
+    frame.set_axis([0, 1, 2], axis=1).to_parquet(tmp_path / "numbers.parquet")
+    assert sorted(DataConfig("table", str(tmp_path / "numbers.parquet")).load().kind.names) == ["0", "1", "2"]
+
+
+def test_integers_with_nulls_in_a_parquet_file_stay_integers(tmp_path):
+    values = {"large": [2**60 + 1, None, 2**60 + 3, 7], "short": [1, None, 3, 4], "beyond": [2**64 - 3, None, 2, 3]}
+    types = {"large": pa.int64(), "short": pa.int16(), "beyond": pa.uint64()}
+    columns = {name: pa.array(cells * 20, types[name]) for name, cells in values.items()}
+    pq.write_table(pa.table(columns | {"full": pa.array([1, 2, 3, 4] * 20)}), tmp_path / "in.parquet")
+    dataset = DataConfig("table", str(tmp_path / "in.parquet")).load()
+    types = ["Int64", "Int16", "UInt64", "int64"]
+    assert [column.dtype for column in dataset.kind.schema] == types
+    assert [column.type for column in dataset.kind.schema] == ["ordered", "ordered", "category", "ordered"]
+    tokens = torch.from_numpy(all_rows(dataset))
+    back = dataset.kind.objects(tokens)
+    for name, cells in values.items():
+        assert set(back[name].dropna()) == {cell for cell in cells if cell is not None}
+    dataset.kind.write(tokens, tmp_path / "out.parquet")
+    assert [str(kind) for kind in pq.read_schema(tmp_path / "out.parquet").types] == [
+        "int64",
+        "int16",
+        "uint64",
+        "int64",
+    ]
+    dataset.kind.write(tokens, tmp_path / "out.csv")
+    assert {line.split(",")[1] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]} == {"1", "3", "4", ""}
 
 
 # ---- writing ------------------------------------------------------------------------------------------------------

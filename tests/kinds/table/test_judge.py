@@ -103,6 +103,19 @@ def _entropy(column):
     return float(torch.special.entr(shares).sum() / np.log(2))
 
 
+def test_the_order_of_the_file_does_not_matter():
+    """In a sorted file, the first rows of training and of the held-out rows are of one class."""
+    rng = np.random.default_rng(0)
+    kind = np.repeat(list("abcd"), 1000)
+    frame = pd.DataFrame({"kind": kind, "size": rng.normal(10.0 * (kind == "d"), 1.0), "width": rng.normal(size=4000)})
+    dataset = read_frame(frame, bins=20)
+    judge = TableJudge(dataset, TableSettings(), 100, 0)
+    assert set(judge.held_out.frame["kind"]) == set("abcd")
+    assert judge.references(100)["training rows"]["shape"].mean > 0.85
+    others = dataset.train.tokens[torch.from_numpy(rng.permutation(3600)[:1000])].long()
+    assert 0.35 < judge.scores(others)["nearer_to_training"] < 0.65
+
+
 def test_held_out_rows_have_their_own_numbers(dataset, judge):
     """Not numbers that were drawn within bins."""
     income = judge.held_out.frame["income"].dropna()

@@ -98,6 +98,19 @@ def test_estimates_of_many_values_are_close(tmp_path, monkeypatch):
     assert abs(column.distinct / 50_000 - 1) < 0.16  # five standard errors of an estimate by 1,024 hashes
 
 
+def test_values_that_were_not_counted_are_rare_ones_however_many_categories_are_asked_for(monkeypatch):
+    monkeypatch.setattr(summary, "_MOST_COUNTED", 2**12)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"word": pd.Series(rng.integers(8000, size=50_000)).map("w{}".format)})
+    with pytest.warns(UserWarning, match="share one category .so many cannot be counted"):
+        dataset = read_frame(frame, categories=50_000)
+    column = dataset.kind.schema[0]
+    assert (column.has_missing, len(column.rare)) == (False, 1)
+    words = dataset.kind.objects(torch.from_numpy(all_rows(dataset)))["word"]
+    assert words.notna().all()
+    assert set(words) == {*column.common, *column.rare}
+
+
 def test_a_sample_is_fair():
     """Each row is kept with the same chance: the mean of the kept numbers is off by 5 standard errors once in 10^6."""
     sample = summary._Sample(500)

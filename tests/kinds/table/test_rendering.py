@@ -259,3 +259,48 @@ def test_values_are_drawn_under_the_condition_of_the_command(tmp_path):
     column = pd.read_csv(tmp_path / "given.csv")["real"]
     assert (column[:2] < 0).all()
     assert column[2:].between(0, 0.5).all()
+
+
+def filled(kind, prompt, out):
+    """Write the rows of a prompt, with the first category in each hole."""
+    renderer = kind.renderer(Request(suffix=out.suffix))
+    rows, given = renderer.prompt(prompt)
+    renderer.write(Drawn(rows.tokens, given=given, prompt=rows.tokens), out)
+
+
+def test_integer_names_of_columns_come_back_in_a_filled_parquet_file(tmp_path):
+    frame = pd.DataFrame({0: ["a", "b"] * 20, 1: np.arange(40), 2: [1.5, 2.5] * 20})
+    with pytest.warns(UserWarning, match="column 1 is left out"):
+        kind = read_frame(frame).kind
+    frame.head(3).set_axis(["0", "1", "2"], axis=1).to_parquet(tmp_path / "holes.parquet")
+    filled(kind, tmp_path / "holes.parquet", tmp_path / "filled.parquet")
+    back = pd.read_parquet(tmp_path / "filled.parquet")
+    assert list(back.columns) == [0, 1, 2]
+    assert back.to_numpy().tolist() == frame.head(3).to_numpy().tolist()
+
+
+def test_missing_cells_of_a_column_that_is_left_out_stay_empty(tmp_path):
+    frame = pd.DataFrame({"id": np.arange(40), "x": ["a", "b"] * 20})
+    with pytest.warns(UserWarning, match="column id is left out"):
+        kind = read_frame(frame).kind
+    prompt = pd.DataFrame({"id": pd.array([2**60 + 1, None], dtype="Int64"), "x": ["a", None]})
+    prompt.to_parquet(tmp_path / "holes.parquet")
+    filled(kind, tmp_path / "holes.parquet", tmp_path / "filled.csv")
+    assert (tmp_path / "filled.csv").read_text() == f"id,x\n{2**60 + 1},a\n,a\n"
+
+
+def test_a_letter_that_the_encoding_of_training_lacks_is_written_in_utf_8(tmp_path):
+    text = "name,size\n" + "".join(f"Ren\xe9 {i},{i % 3}\n" for i in range(40))
+    with pytest.warns(UserWarning, match="column name is left out"):
+        kind = read_text(tmp_path, text.encode("cp1252"), encoding="cp1252").kind
+    (tmp_path / "holes.csv").write_text("name,size\n\u0141ukasz,\n", encoding="utf-8")
+    with pytest.warns(UserWarning, match="filled.csv is written in UTF-8, not in the cp1252 .* has no '\u0141'"):
+        filled(kind, tmp_path / "holes.csv", tmp_path / "filled.csv")
+    assert (tmp_path / "filled.csv").read_text(encoding="utf-8") == "name,size\n\u0141ukasz,0\n"
+
+
+def test_an_empty_line_of_a_prompt_of_one_column_is_a_hole(tmp_path):
+    kind = read_text(tmp_path, "x\n" + "a\nb\n\n" * 20).kind
+    (tmp_path / "holes.csv").write_text("x\nb\n\n\nb\n")
+    filled(kind, tmp_path / "holes.csv", tmp_path / "filled.csv")
+    assert (tmp_path / "filled.csv").read_text() == "x\nb\na\na\nb\n"

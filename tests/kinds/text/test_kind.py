@@ -67,8 +67,7 @@ def test_samples_are_printed_and_written(sample):
     first, second = (out / "samples.txt").read_text().split("----- 2 -----\n")
     first = first.removeprefix("----- 1 -----\n").removesuffix("\n\n")
     assert (len(first), len(second.removesuffix("\n"))) == (32, 32)
-    assert first in printed
-    assert second.removesuffix("\n") in printed
+    assert printed.startswith((out / "samples.txt").read_text())  # with the same lines between them
 
 
 def test_one_text_is_written_as_it_is(sample, tmp_path):
@@ -117,14 +116,14 @@ def test_held_out_text_is_a_prompt(sample):
 
 def test_gaps_of_pieces_are_told(sample, trained, capsys):
     assert main(["sample", str(trained / "pieces"), "--steps", "3", "--num", "1", "--prompt", "the ____ sat"]) == 0
-    assert re.search(r"the gaps are \d+ tokens, which have any number of characters", capsys.readouterr().err)
+    assert re.search(r"the gaps are \d+ tokens?, which ha(s|ve) any number of characters", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
         ("the Cat ___", "the prompt has the character 'C': expected those of the training text"),
-        ("the cat " * 5, "the prompt = 40 characters: expected at most 32"),
+        ("the cat " * 5, "the prompt = 40 characters: expected at most 32, a window: shorten it, or train with a "),
         ("the cat " * 4, "the prompt = 32 characters without a gap: expected a gap, a run of _"),
     ],
 )

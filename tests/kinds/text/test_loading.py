@@ -191,8 +191,8 @@ def test_other_large_files_are_tokenised_into_a_file_once(load, monkeypatch, con
     monkeypatch.setattr("usd3.kinds.text.sources.BLOCK", 64)
     made = []
 
-    def counted(source, about, num_classes, chunks, *rest):
-        return token_file(source, about, num_classes, lambda: made.append(1) or chunks(), *rest)
+    def counted(source, about, num_classes, chunks, *rest, **count):
+        return token_file(source, about, num_classes, lambda: made.append(1) or chunks(), *rest, **count)
 
     monkeypatch.setattr(loading, "token_file", counted)
     large = load(content, **options)

@@ -68,6 +68,10 @@ def test_bytes_that_are_no_text_are_shown():
         ("[1]", "expected the content of a tokenizer.json"),
         ('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]}}', "out of vocabulary"),
         ('{"model": {"type": "WordLevel", "vocab": {"a": 4000000000}, "unk_token": "a"}}', "the largest token"),
+        (
+            '{"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 16777215}, "unk_token": "a"}}',
+            "largest token of the tokenizer = 16777215: expected less than 10 times the size of the vocabulary, 2",
+        ),
         ("[" * 5000, "expected the content of a tokenizer.json"),
     ],
 )
@@ -75,6 +79,43 @@ def test_a_damaged_tokenizer_is_one_line(content, message):
     with pytest.raises(ValueError, match=message) as raised:
         Pieces(content)
     assert "\n" not in str(raised.value)
+
+
+def replace(pattern, content):
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def with_steps(part, *steps):
+    """The content of a tokenizer.json with these steps, in a sequence in a sequence."""
+    key = f"{part.replace('_', '')}s"
+    inner = {"type": "Sequence", key: list(steps)}
+    return json.dumps(json.loads(PIECES.content) | {part: {"type": "Sequence", key: [inner]}})
+
+
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+
+
+@pytest.mark.parametrize(
+    ("part", "steps", "message"),
+    [
+        ("normalizer", [replace({"String": "a"}, "aa")] * 30, "Replace in the normalizer .* = 'aa' for 'a': expected"),
+        ("decoder", [replace({"String": "a"}, "aa")], "Replace in the decoder of the tokenizer = 'aa' for 'a': expect"),
+        ("normalizer", [replace({"Regex": "."}, "a" * 17)], "normalizer .* = 17: expected at most 16 characters"),
+        ("normalizer", [replace({"Regex": "."}, "aaaa")] * 3, "= 64: expected at most 16 .*, all steps multiplied"),
+        ("normalizer", [replace({"Regex": "x*"}, "a")] * 9, "steps with Regex or ByteLevel in .* = 9: expected at mos"),
+        ("pre_tokenizer", [BYTES] * 9, "steps with Regex or ByteLevel in the pre_tokenizer .* = 9: expected at most 8"),
+    ],
+)
+def test_a_tokenizer_that_makes_texts_ever_longer_is_refused(part, steps, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        Pieces(with_steps(part, *steps))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_tokenizer_may_replace_characters():
+    steps = [{"type": "Prepend", "prepend": "_"}, replace({"String": " "}, "_"), replace({"Regex": "b+"}, "bb")]
+    tokenizer = Pieces(with_steps("normalizer", *steps))
+    assert tokenizer.decode(tokenizer.encode("a bbbb")) == "_a_bb"
 
 
 def test_a_huge_tokenizer_is_refused_before_it_is_read(monkeypatch):

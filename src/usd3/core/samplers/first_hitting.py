@@ -4,7 +4,7 @@ Going back in time, each masked element is unmasked at a random time of its own.
 these times is the largest of n: 1 - abar falls by the factor u^(1/n), u uniform. So the times can be drawn exactly, and
 one element, each equally likely, is drawn from f at each of them. The law of the samples is that of the exact sampler
 with infinitely many steps, in as many calls as there are elements to draw. No two elements are drawn as if they were
-independent.
+independent. With fewer steps than elements, a step draws several elements in one call.
 """
 
 import torch
@@ -22,17 +22,21 @@ __all__ = ["first_hitting"]
 
 
 def first_hitting(run: Run, grid: list[float]) -> StepFunction:
-    """One call for each element to draw. The steps of the grid divide these calls evenly; its times do not matter."""
+    """One call for each element to draw, but no more than the grid has steps; its times do not matter."""
     process, free = run.process, flat(run.free)  # (B, L)
     require(process.noise.is_absorbing, "sampler", "first_hitting", f"another one for {process.noise!r}, not absorbing")
-    count = free.sum(1)  # (B,)
+    count, steps = free.sum(1), len(grid) - 1  # (B,) elements to draw
     keys = torch.where(free, uniform(free.shape, free.device, run.generator), 2.0)
-    rank = keys.argsort(1).argsort(1).reshape(run.free.shape)  # when each element is drawn; given ones come last
-    calls, steps = int(count.max()) if len(count) else 0, len(grid) - 1
-    times = _hitting_times(run, count, calls)  # (calls, B)
+    rank = keys.argsort(1).argsort(1)  # the order of the elements; given ones come last
+    most = int(count.max()) if len(count) else 0
+    calls = min(steps, most)
+    size = (count / max(1, calls)).clamp(min=1)  # (B,) elements of a call
+    call_of = (rank / size[:, None]).floor().reshape(run.free.shape)  # when each element is drawn
+    first = (torch.arange(calls, device=free.device)[:, None] * size).ceil().long()  # (calls, B)
+    times = _hitting_times(run, count, most).gather(0, first.clamp(max=max(0, most - 1)))  # of the first element
 
     def drawn(x: Tensor, time: Tensor, number: Tensor, u: Tensor) -> Tensor:
-        one, chosen = torch.ones_like(column(time, x)).double(), run.free & (rank == number)
+        one, chosen = torch.ones_like(column(time, x)).double(), run.free & (call_of == number)
         logits = run.denoise(x, time)  # f = softmax(logits)
         level, jumps = Level(torch.zeros_like(one), one), Jumps(one, torch.zeros_like(one))  # everything goes to f
         return fused.draw(logits, x, process.noise, level, jumps, u, chosen, process.impl, run.checks)
@@ -48,9 +52,9 @@ def first_hitting(run: Run, grid: list[float]) -> StepFunction:
     return step
 
 
-def _hitting_times(run: Run, count: Tensor, calls: int) -> Tensor:
-    """The time of each call for each object, as the network gets it, (calls, B); discrete times are rounded up."""
-    left = (count - torch.arange(calls, device=count.device)[:, None]).clamp(min=0)  # masked elements before each call
+def _hitting_times(run: Run, count: Tensor, most: int) -> Tensor:
+    """The time of each element in turn for each object, as the network gets it, (most, B); discrete times round up."""
+    left = (count - torch.arange(most, device=count.device)[:, None]).clamp(min=0)  # masked elements before each
     factors = uniform(left.shape, left.device, run.generator) ** (1 / left.clamp(min=1))
     process, T = run.process, run.process.num_steps
     time = process.schedule.time(1 - torch.where(left > 0, factors.cumprod(0), 0.0)).clamp(0, 1)

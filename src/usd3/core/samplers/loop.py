@@ -93,14 +93,16 @@ def sample(
         pad: mask of padding, which stays as it is in `given_tokens`; it broadcasts to `shape`.
         generator: makes the draws reproducible.
         callback: called with every `Step`.
-        sampler: "exact" (the paper's), "euler", "tau_leaping", "gillespie", "first_hitting" (one element a call, for
-            absorbing noise), or a function `(run, grid) -> step`.
+        sampler: "exact" (the paper's), "euler", "tau_leaping", "gillespie", "first_hitting" (one element a call if
+            there are enough steps, for absorbing noise), or a function `(run, grid) -> step`.
         device: by default that of `given_tokens`, or of the model's parameters.
         graph: replay a step as one CUDA graph, for models that do the same operations in every call. No effect on other
             devices and for models that wait for the GPU. The samples are the same.
     """
     make_step = _sampler_named(sampler)
     require_type(corrector is None or isinstance(corrector, Corrector), "corrector", corrector, "None or a Corrector")
+    fits = corrector is None or make_step is not first_hitting  # which draws each element once
+    require(fits, "corrector", corrector, "None with the sampler first_hitting; sampler exact takes one")
     grid, size = process.grid(num_steps), _checked_shape(shape, process.noise)
     where = _device(device, given_tokens, model)
     given, pad = as_bool_mask(given, size, "given", where), as_bool_mask(pad, size, "pad", where)

@@ -18,7 +18,7 @@ from usd3.kinds.dataset import Dataset, Sequences, compact
 from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.options import DataConfig
 from usd3.kinds.splits import is_test_group
-from usd3.metrics.boards import box_side, obey_rules
+from usd3.metrics.boards import box_side, copied, obey_rules
 
 __all__ = ["board_dataset", "read_dataset"]
 
@@ -131,6 +131,8 @@ def _dataset(boards: Boards, data: DataConfig, name: str, file: str) -> Dataset:
     kind = Board(len(symbols), train.shape[1:], symbols, "sudoku" if _is_sudoku(train, len(symbols), file) else None)
     if test is None:
         train, test = _split(train, kind, data, file)
+    elif data.test_key != data.train_key:
+        _warn_of_shared(train, test, kind, data, file)
     splits = [Sequences(compact(torch.from_numpy(part), len(symbols))) for part in (train, test)]
     return Dataset(name, len(symbols), splits[0], splits[1], kind=kind)
 
@@ -157,10 +159,22 @@ def _split(boards: Ints, kind: Board, data: DataConfig, file: str) -> tuple[Ints
 
     Identical boards stay on one side; where training renames symbols, also boards that are the same up to their names.
     """
-    compared = canonical(boards, kind.num_classes) if kind.renames(data) else boards
-    flat = compared.reshape(len(boards), -1)
+    flat = _compared(boards, kind, data).reshape(len(boards), -1)
     _, group, sizes = np.unique(flat, axis=0, return_inverse=True, return_counts=True)
     enough = "at least 2, one to train on and one held out, or an .npz with an array of held-out ones"
     require(len(sizes) >= 2, f"different boards of {file}", len(sizes), enough)
     is_test = np.array(is_test_group(sizes.tolist(), data.test_fraction, data.seed))[group.ravel()]
     return boards[~is_test], boards[is_test]
+
+
+def _compared(boards: Ints, kind: Board, data: DataConfig) -> Ints:
+    """Boards in the form in which training sees no difference between them."""
+    return canonical(boards, kind.num_classes) if kind.renames(data) else boards
+
+
+def _warn_of_shared(train: Ints, test: Ints, kind: Board, data: DataConfig, file: str) -> None:
+    """Warn if held-out boards of a file are training boards, also with other names where training renames symbols."""
+    shared = copied(*(_compared(part, kind, data) for part in (test, train)))
+    if shared:
+        number, names = round(shared * len(test)), ", up to the names of their symbols" if kind.renames(data) else ""
+        warnings.warn(f"{file}: {number} of {len(test)} held-out boards are also training boards{names}", stacklevel=2)

@@ -15,12 +15,14 @@ from usd3.kinds.board.kind import Board
 from usd3.kinds.board.texts import read_text
 from usd3.kinds.dataset import Sequences
 from usd3.kinds.rendering import Drawn, Renderer
+from usd3.kinds.text.printing import printable
 from usd3.metrics.boards import in_conflict, violations
 from usd3.pictures.boards import BOARDS_IN_A_ROW, MOST_BOARDS
 
 __all__ = ["BoardRenderer"]
 
 _MOST_BOARDS = 8  # in one picture
+_MOST_SHOWN = 4  # on the terminal
 _LARGEST_SIDE = 32  # cells of a row whose symbols can be read; larger boards are drawn as maps of colours
 
 
@@ -34,6 +36,7 @@ class BoardRenderer(Renderer):
 
     def __init__(self, kind: Board):
         super().__init__(kind)
+        self._is_typed = False
 
     # ---- prompts ------------------------------------------------------------------------------------------------
 
@@ -43,6 +46,7 @@ class BoardRenderer(Renderer):
 
     def text_prompt(self, text: str) -> tuple[Sequences, Tensor]:
         """A board that was typed."""
+        self._is_typed = True
         return self._with_holes(text, "prompt")
 
     def _with_holes(self, text: str, name: str) -> tuple[Sequences, Tensor]:
@@ -63,8 +67,9 @@ class BoardRenderer(Renderer):
         """Write the boards and their pictures, and say how many obey the rules."""
         super().write(drawn, out)
         if self.kind.rules is not None:
-            valid = int((violations(drawn.tokens) == 0).sum())
-            say(f"{valid} of {len(drawn.tokens)} boards {'obey' if valid != 1 else 'obeys'} the rules of Sudoku")
+            valid, num = int((violations(drawn.tokens) == 0).sum()), len(drawn.tokens)
+            obey = f"{valid} of {num} boards {'obeys' if valid == 1 else 'obey'}"
+            say(f"{obey if num > 1 else 'the board obeys' if valid else 'the board breaks'} the rules of Sudoku")
 
     def write_objects(self, drawn: Drawn, out: Path) -> None:
         """Write the boards, one a line."""
@@ -72,10 +77,32 @@ class BoardRenderer(Renderer):
             lines = "\n".join(self.kind.objects(drawn.tokens)) + "\n"
             write_whole(out if out.suffix else out / "boards.txt", lines)
 
+    def shown(self, drawn: Drawn) -> str:
+        """The first boards in rows, if one was typed: a text that can be a prompt, or data, again."""
+        if not self._is_typed:
+            return ""
+        boards = drawn.tokens[:_MOST_SHOWN]
+        numbers = [f"{i}" if len(drawn.tokens) > 1 else "" for i in range(1, len(boards) + 1)]
+        verdicts = [""] * len(boards) if self.kind.rules is None else self._verdicts(boards, "solved")
+        titles = [": ".join(filter(None, parts)) for parts in zip(numbers, verdicts)]
+        shown = map(self._in_rows, self.kind.objects(boards))
+        return printable("\n\n".join(f"# {title}\n{board}" if title else board for title, board in zip(titles, shown)))
+
+    def _in_rows(self, cells: str) -> str:
+        """The cells of a board in lines, with lines between its boxes."""
+        width = self.kind.shape[1]
+        box = self.kind.box or width
+        rows = [cells[i : i + width] for i in range(0, len(cells), width)]
+        lines = ["|".join(row[i : i + box] for i in range(0, width, box)) for row in rows]
+        if self.kind.box is not None:
+            between = "+".join(["-" * box] * (width // box))
+            lines = [line for i, row in enumerate(lines) for line in ([between, row] if i and i % box == 0 else [row])]
+        return "\n".join(lines)
+
     # ---- pictures -----------------------------------------------------------------------------------------------
 
     def picture(self, drawn: Drawn, path: Path) -> None:
-        """Draw the first boards: what was given dark, the rest in a colour, and in red what breaks a rule."""
+        """Draw the first boards: what was given dark, the rest in a colour, and in orange what breaks a rule."""
         from usd3.pictures import board_grid
 
         if max(self.kind.shape) > _LARGEST_SIDE:

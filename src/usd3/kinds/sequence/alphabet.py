@@ -1,6 +1,6 @@
 """The letters of sequences: which there are, which of them mean "unknown", and the category of each character."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from usd3._internal.checks import require
 
-__all__ = ["NO_LETTER", "UNKNOWN", "Alphabet", "Form", "alphabet_of", "counted", "form_of"]
+__all__ = ["NO_LETTER", "UNKNOWN", "Alphabet", "Form", "alphabet_of", "are_unknown", "counted", "form_of"]
 
 Form = Literal["dna", "rna", "protein", "other"]
 """What letters stand for: nucleotides, amino acids, or anything else."""
@@ -112,6 +112,11 @@ def alphabet_of(counts: Mapping[str, int], whole: bool) -> Alphabet:
     letters = "".join(sorted(c for c in counts if c not in _UNKNOWN["other"]))
     require(len(letters) > 0, "letters", "".join(counts)[:20], "some that are known")
     return Alphabet(letters, "other")
+
+
+def are_unknown(characters: Iterable[str]) -> bool:
+    """Whether all characters mean "unknown" in DNA, RNA or proteins, as in a genome that is masked whole."""
+    return {c.upper() for c in characters} <= set(_UNKNOWN["dna"])
 
 
 def _is_form(counts: Mapping[str, int], form: Form) -> bool:

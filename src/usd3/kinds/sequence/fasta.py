@@ -16,7 +16,7 @@ from usd3._internal.checks import require
 from usd3._internal.files import written_whole
 from usd3.kinds.sequence.records import Records
 
-__all__ = ["ENDINGS", "PACKED_ENDINGS", "read_fasta", "write_fasta"]
+__all__ = ["ENDINGS", "PACKED_ENDINGS", "fasta_record", "has_lines", "read_fasta", "write_fasta"]
 
 ENDINGS = (".fa", ".fasta", ".fna", ".faa")
 """The usual endings of names of FASTA files."""
@@ -29,6 +29,16 @@ _LARGEST_RATIO = 100
 _WIDTH = 60  # letters in a line that is written
 _BYTE_ORDER_MARK = "ï»¿"  # of UTF-8, read as Latin-1
 _GZIP = b"\x1f\x8b"
+_HEAD = 2**12  # bytes of a text that tell whether it is FASTA
+
+
+def has_lines(path: Path) -> bool:
+    """Whether a file is a .txt with one sequence in each line, and not FASTA, which begins with `>` or a comment."""
+    if path.suffix.lower() != ".txt" or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(_HEAD).removeprefix(_BYTE_ORDER_MARK.encode("latin-1")).lstrip()
+    return not head.startswith((b">", b";"))
 
 
 def read_fasta(path: Path) -> Records:
@@ -51,7 +61,8 @@ def read_fasta(path: Path) -> Records:
     ends = np.append(np.array(starts, np.int64), len(letters))
     has_letters = np.diff(ends) > 0
     if empty := int((~has_letters).sum()):
-        warnings.warn(f"{path}: {empty:,} records without letters are left out", stacklevel=2)
+        number, verb = ("1 record", "is") if empty == 1 else (f"{empty:,} records", "are")
+        warnings.warn(f"{path}: {number} without letters {verb} left out", stacklevel=2)
         ends, names = ends[np.append(has_letters, True)], [n for n, keep in zip(names, has_letters) if keep]
     _warn_equal_names(path, names)
     records = Records(np.frombuffer(letters, np.uint8), ends, tuple(names))
@@ -63,8 +74,13 @@ def write_fasta(path: Path, names: Sequence[str], sequences: Sequence[str]) -> N
     """Write named sequences, whole or not at all, with 60 letters in a line."""
     with written_whole(path) as part, open(part, "w", encoding="utf-8", newline="\n") as file:
         for name, sequence in zip(names, sequences, strict=True):
-            lines = [sequence[start : start + _WIDTH] for start in range(0, len(sequence), _WIDTH)]
-            file.write("\n".join([f">{name}", *lines]) + "\n")
+            file.write(fasta_record(name, sequence))
+
+
+def fasta_record(name: str, sequence: str) -> str:
+    """The lines of one sequence, with 60 letters in a line."""
+    lines = [sequence[start : start + _WIDTH] for start in range(0, len(sequence), _WIDTH)]
+    return "\n".join([f">{name}", *lines]) + "\n"
 
 
 def _lines(path: Path) -> Iterator[tuple[bool, str]]:
@@ -126,7 +142,8 @@ def _warn_equal_names(path: Path, names: Sequence[str]) -> None:
     if repeated:
         name, times = Counter(names).most_common(1)[0]
         shown = name if len(name) <= 40 else f"{name[:37]}..."
-        what = f"{repeated:,} sequences have the name of another one; {shown!r} occurs {times:,} times"
+        have = "1 sequence has" if repeated == 1 else f"{repeated:,} sequences have"
+        what = f"{have} the name of another one; {shown!r} occurs {times:,} times"
         warnings.warn(f"{path}: {what}", stacklevel=3)
 
 

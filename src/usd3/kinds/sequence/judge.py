@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from usd3._internal.checks import require
 from usd3._internal.progress import say
 from usd3._internal.random import seed_of
 from usd3.kinds.base import Judge
@@ -33,6 +34,7 @@ from usd3.metrics.two_sample import told_apart
 
 __all__ = ["SequenceJudge"]
 
+_FEWEST = 4  # held-out sequences
 _KS = (3, 4, 5, 6)
 _ORDERS = (5, 3, 1)  # of Markov chains
 _MOST_LETTERS = 2**26  # of a split that the metrics read
@@ -54,6 +56,8 @@ class SequenceJudge(Judge):
         kind = dataset.kind
         if not isinstance(kind, LetterSequence):
             raise ValueError(f"data = {dataset.name}: expected sequences of letters")
+        cure = f"at least {_FEWEST}, to compare with: train with a larger --data.test_fraction, or on more sequences"
+        require(len(dataset.test) >= _FEWEST, f"held-out sequences of {dataset.name}", len(dataset.test), cure)
         self.kind, self.settings, self.seed = kind, settings, seed
         self.num = len(dataset.test) if settings.num is None else settings.num
         self.train, self.test = _real(dataset, dataset.train, kind.end), _real(dataset, dataset.test, kind.end)

@@ -18,7 +18,7 @@ from usd3.kinds.options import DataConfig
 from usd3.kinds.rendering import Request
 from usd3.kinds.sequence.alphabet import Alphabet, Form
 from usd3.kinds.sequence.fasta import ENDINGS, PACKED_ENDINGS
-from usd3.kinds.sequence.records import Records, are_strings, as_strings, records_of
+from usd3.kinds.sequence.records import Records, are_strings, as_strings, read_lines, records_of
 from usd3.metrics.summary import Metric
 
 if TYPE_CHECKING:
@@ -104,11 +104,13 @@ class LetterSequence(Kind):
 
     @classmethod
     def read(cls, data: DataConfig) -> Dataset:
-        """The sequences of a FASTA file."""
-        from usd3.kinds.sequence.fasta import read_fasta
+        """The sequences of a FASTA file, or of a .txt file with one in each line, which are strings."""
+        from usd3.kinds.sequence.fasta import has_lines, read_fasta
 
         path = Path(data.file("a FASTA file"))
-        return cls._dataset(read_fasta(path), data, path.name.split(".")[0], str(path), is_fasta=True)
+        name, is_fasta = path.name.split(".")[0], not has_lines(path)
+        records = read_fasta(path) if is_fasta else read_lines(path, str(path))
+        return cls._dataset(records, data, name, str(path), is_fasta)
 
     @classmethod
     def claims_objects(cls, objects: Any) -> bool:
@@ -172,6 +174,24 @@ class LetterSequence(Kind):
         tokens, given = prompt_rows(records, self.alphabet, self.shape[0], self.has_ends)
         return torch.from_numpy(tokens).long(), torch.from_numpy(given)
 
+    def possible(self, tokens: Tensor, given: Tensor) -> Tensor | None:
+        """(N, L, K) False for an end in the holes before a given letter, and before the end of a prompt if it is given.
+
+        A prompt ends at its first end. Where that is in a hole, the length is open: any hole after the last given
+        letter may be the end.
+        """
+        if self.end is None:
+            return None
+        is_end = tokens == self.end
+        is_first_end = is_end & (is_end.cumsum(1) == 1)
+        known = given & (~is_end | is_first_end)
+        goes_on = ~given & known.flip(1).cummax(1).values.flip(1)
+        if not bool(goes_on.any()):
+            return None
+        possible = torch.ones(*tokens.shape, self.num_classes, dtype=torch.bool)
+        possible[..., self.end] = ~goes_on
+        return possible
+
     def num_counted(self, tokens: Tensor, pad: Tensor | None) -> int:
         """Number of letters that are known, and of ends: one for each sequence that ends before the last element."""
         counts = torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad
@@ -186,7 +206,7 @@ class LetterSequence(Kind):
         """The renderer of FASTA files, and of rows of letters."""
         from usd3.kinds.sequence.rendering import SequenceRenderer
 
-        return SequenceRenderer(self)
+        return SequenceRenderer(self, request)
 
     def picture_methods(self, rows: Mapping[str, Tensor], compared_with: Mapping[str, Any], path: Path) -> bool:
         """Draw the first sequences of each method as rows of letters."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from usd3._internal.checks import require
 from usd3.kinds.dataset import Sequences
-from usd3.kinds.sequence.alphabet import NO_LETTER, UNKNOWN, Alphabet, alphabet_of, counted, form_of
+from usd3.kinds.sequence.alphabet import NO_LETTER, UNKNOWN, Alphabet, alphabet_of, are_unknown, counted, form_of
 from usd3.kinds.sequence.options import SequenceOptions
 from usd3.kinds.sequence.records import Records
 from usd3.kinds.splits import grouped, is_test_group
@@ -23,6 +23,7 @@ __all__ = ["LONGEST", "Encoded", "alphabet_for", "encoded", "prompt_rows", "spli
 LONGEST = 4096  # letters of a sequence that is learnt whole unless the user says so
 _AT_ONCE = 2**22  # elements
 _MOST_ELEMENTS, _MOST_FILL = 2**31, 4  # of all tokens, where they are more than so many times the letters
+_ENOUGH = "at least 2, one to train on and one held out"
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,10 @@ def alphabet_for(records: Records, options: SequenceOptions, whole: bool, name: 
         name: what the sequences are called in messages.
     """
     counts = counted(records.codes)
-    require(len(counts) > 0, f"sequences of {name}", 0, "at least 2, one to train on and one held out")
+    require(len(counts) > 0, f"sequences of {name}", 0, _ENOUGH)
     given = options.alphabet
+    if whole and given is None:  # else N would be an amino acid
+        require(not are_unknown(counts), f"sequences of {name} with a known letter", 0, _ENOUGH)
     alphabet = alphabet_of(counts, whole) if given is None else Alphabet(given, form_of(given))
     table = alphabet.table()
     for character in counts:
@@ -80,11 +83,13 @@ def _warn_changed(counts: dict[str, int], alphabet: Alphabet, name: str) -> None
         return
     small = sum(n for c, n in counts.items() if c.islower() and c not in alphabet.letters)
     if small:
-        warnings.warn(f"{name}: {small:,} small letters are read as capital ones", stacklevel=4)
+        many = f"{small:,} small letters are read as capital ones"
+        warnings.warn(f"{name}: {many if small > 1 else '1 small letter is read as a capital one'}", stacklevel=4)
     for form, read, as_letter in (("dna", "U", "T"), ("rna", "T", "U")):
         number = counts.get(read, 0) + counts.get(read.lower(), 0)
         if alphabet.form == form and read not in alphabet.letters and number:
-            warnings.warn(f"{name}: {number:,} letters {read} are read as {as_letter}", stacklevel=4)
+            what = f"1 letter {read} is" if number == 1 else f"{number:,} letters {read} are"
+            warnings.warn(f"{name}: {what} read as {as_letter}", stacklevel=4)
 
 
 def encoded(records: Records, alphabet: Alphabet, options: SequenceOptions, name: str) -> Encoded:
@@ -96,12 +101,16 @@ def encoded(records: Records, alphabet: Alphabet, options: SequenceOptions, name
     starts, lengths, origins, overlaps = _pieces(records, options.length)
     length = int(lengths.max())
     _require_dense(len(starts), length, int(lengths.sum()), name)
+    if options.length is None:
+        _warn_sparse(lengths, name)
     names = _piece_names(records, starts, lengths, origins)
     tokens, unknown = _rows(records, starts, lengths, length, alphabet)
     if unknown.any():
         known = unknown.sum(1) < lengths
+        require(bool(known.any()), f"sequences of {name} with a known letter", 0, _ENOUGH)
         if lost := int((~known).sum()):
-            warnings.warn(f"{name}: {lost:,} sequences without a known letter are left out", stacklevel=2)
+            number, verb = ("1 sequence", "is") if lost == 1 else (f"{lost:,} sequences", "are")
+            warnings.warn(f"{name}: {number} without a known letter {verb} left out", stacklevel=2)
             tokens, unknown, lengths = tokens[known], unknown[known], lengths[known]
             origins, overlaps = origins[known], overlaps[known]
             names = tuple(n for n, keep in zip(names, known) if keep)
@@ -196,6 +205,17 @@ def _require_dense(rows: int, length: int, letters: int, name: str) -> None:
     require(dense, f"lengths of {name}", seen, "more similar ones: data.sequence.length cuts the longest into pieces")
 
 
+def _warn_sparse(lengths: NDArray[np.int64], name: str) -> None:
+    """Warn if most of the tokens are the ends with which sequences are filled up to the longest."""
+    longest, mean = int(lengths.max()), float(lengths.mean())
+    if longest > _MOST_FILL * mean:
+        usual = int(lengths[lengths <= _MOST_FILL * mean].max())
+        seen = f"the longest sequence has {longest:,} letters, the mean is {mean:,.0f}"
+        cost = f"filled up to the longest, the data are {longest / mean:,.0f} times larger"
+        cure = f"--data.sequence.length {usual} cuts longer ones into pieces"
+        warnings.warn(f"{name}: {seen}: {cost}; {cure}", stacklevel=3)
+
+
 def split(rows: Encoded, fraction: float, seed: int, name: str) -> tuple[Sequences, Sequences]:
     """The sequences to train on and those held out, at random. Equal ones stay together, and so do pieces of one.
 
@@ -209,8 +229,7 @@ def split(rows: Encoded, fraction: float, seed: int, name: str) -> tuple[Sequenc
     """
     groups = grouped(len(rows.tokens), _keys(rows))
     sizes = np.bincount(groups, minlength=1)
-    enough = "at least 2, one to train on and one held out"
-    require(len(sizes) >= 2, f"different sequences of {name}", len(sizes) if groups else 0, enough)
+    require(len(sizes) >= 2, f"different sequences of {name}", len(sizes) if groups else 0, _ENOUGH)
     is_test = np.array(is_test_group(sizes.tolist(), fraction, seed))[groups]
     return _sequences(rows, ~is_test), _sequences(rows, is_test)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from usd3._internal.checks import require, require_type
 from usd3.kinds.sequence.alphabet import Alphabet
 
-__all__ = ["Records", "are_strings", "as_strings", "records_of", "strings_of"]
+__all__ = ["Records", "are_strings", "as_strings", "read_lines", "records_of", "strings_of"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,22 @@ def records_of(strings: Sequence[str], names: tuple[str, ...] = ()) -> Records:
     codes = np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), np.uint32)
     lengths = np.array([0, *map(len, strings)], np.int64)
     return Records(codes, np.cumsum(lengths), names)
+
+
+def read_lines(path: Path, name: str, keeps_blanks: bool = False) -> Records:
+    """The lines of a text in UTF-8 that are not empty, without names.
+
+    Args:
+        path: the file.
+        name: what it is called in error messages.
+        keeps_blanks: whether blanks around a line are letters of it.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: expected a text in UTF-8 ({error})") from None
+    lines = [line.rstrip("\r") if keeps_blanks else line.strip() for line in lines]
+    return records_of([line for line in lines if line])
 
 
 def strings_of(tokens: NDArray[Any], alphabet: Alphabet, unknown: NDArray[np.bool_] | None) -> list[str]:

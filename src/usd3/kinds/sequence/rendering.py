@@ -8,16 +8,17 @@ from torch import Tensor
 from usd3._internal.checks import require
 from usd3._internal.files import write_whole
 from usd3.kinds.dataset import Sequences
-from usd3.kinds.rendering import Drawn, Renderer
-from usd3.kinds.sequence.fasta import ENDINGS, read_fasta, write_fasta
-from usd3.kinds.sequence.records import Records, records_of
+from usd3.kinds.rendering import Drawn, Renderer, Request
+from usd3.kinds.sequence.fasta import ENDINGS, fasta_record, has_lines, read_fasta, write_fasta
+from usd3.kinds.sequence.records import Records, read_lines, records_of
+from usd3.kinds.text.printing import printable
 
 if TYPE_CHECKING:
     from usd3.kinds.sequence.kind import LetterSequence
 
 __all__ = ["SequenceRenderer"]
 
-_MOST_SEQUENCES = 8  # in one picture
+_MOST_SEQUENCES = 8  # in one picture, and on the terminal
 
 
 class SequenceRenderer(Renderer):
@@ -28,28 +29,29 @@ class SequenceRenderer(Renderer):
     has_holes = True
     reads_text = True
 
+    def __init__(self, kind: "LetterSequence", request: Request):
+        super().__init__(kind)
+        self._says_given = any(getattr(request.options, name, None) is not None for name in ("prefix", "fill", "given"))
+        self._is_typed = False
+
     def prompt(self, path: Path) -> tuple[Sequences, Tensor | None]:
         """The sequences of a FASTA file, or of a text with one in each line, and which of their letters are given."""
-        records = self._lines(path) if path.suffix.lower() == ".txt" else read_fasta(path)
+        is_text = path.suffix.lower() == ".txt" and (has_lines(path) or not self.kind.is_fasta)
+        records = read_lines(path, f"prompt = {path}", " " in self.kind.letters) if is_text else read_fasta(path)
         return self._prompt(records, str(path), records.names)
 
     def text_prompt(self, text: str) -> tuple[Sequences, Tensor | None]:
         """A sequence that was typed, and which of its letters are given."""
+        self._is_typed = True
         return self._prompt(records_of([text], ("the prompt",)), text, ())
-
-    def _lines(self, path: Path) -> Records:
-        """The lines of a text that are not empty; blanks around them count only if the model knows a blank."""
-        try:
-            lines = path.read_text(encoding="utf-8-sig").split("\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"prompt = {path}: expected a text in UTF-8 ({error})") from None
-        lines = [line.rstrip("\r") if " " in self.kind.letters else line.strip() for line in lines]
-        return records_of([line for line in lines if line])
 
     def _prompt(self, records: Records, seen: str, names: tuple[str, ...]) -> tuple[Sequences, Tensor | None]:
         require(len(records.codes) > 0, "prompt", seen, "at least one sequence")
         tokens, given = self.kind.tokens_of(records)
-        return Sequences(tokens, names=names), None if bool(given.all()) else given
+        is_whole, hole = bool(given.all()), self.kind.alphabet.unknown[:1]
+        expected = f"holes{f', {hole} for each letter to draw' if hole else ''}, or --prefix, --fill or --given"
+        require(not is_whole or self._says_given, "prompt", f"{seen}, without a hole", expected)
+        return Sequences(tokens, names=names), None if is_whole else given
 
     def write_objects(self, drawn: Drawn, out: Path) -> None:
         """Write all sequences into one file."""
@@ -61,7 +63,14 @@ class SequenceRenderer(Renderer):
         if ending == ".txt":
             write_whole(file, "".join(f"{sequence}\n" for sequence in sequences))
         else:
-            write_fasta(file, drawn.names or [f"sample-{i + 1}" for i in range(len(sequences))], sequences)
+            write_fasta(file, drawn.names or _sample_names(len(sequences)), sequences)
+
+    def shown(self, drawn: Drawn) -> str:
+        """The first sequences, if one was typed: as the file has them."""
+        sequences = self.kind.strings(drawn.tokens[:_MOST_SEQUENCES]) if self._is_typed else []
+        if self.kind.is_fasta:
+            sequences = [fasta_record(*parts).rstrip("\n") for parts in zip(_sample_names(len(sequences)), sequences)]
+        return printable("\n".join(sequences))
 
     def picture(self, drawn: Drawn, path: Path) -> None:
         """Draw the first sequences as rows of coloured letters."""
@@ -87,3 +96,8 @@ class SequenceRenderer(Renderer):
         from usd3.pictures import letter_colours
 
         return letter_colours(self.kind.letters, self.kind.form)
+
+
+def _sample_names(num: int) -> list[str]:
+    """The names of sequences whose prompts have none."""
+    return [f"sample-{i + 1}" for i in range(num)]

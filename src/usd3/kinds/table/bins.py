@@ -17,6 +17,7 @@ Numbers = NDArray[Any]  # int64 or float64
 _FEWEST_BINS, _MOST_BINS = 8, 200
 _PIECES = 512  # of equal mass in a column; gaps may cut them into at most twice as many
 _ROWS_OF_PIECE = 8
+_BELOW_2_63 = np.nextafter(2.0**63, 0)  # the largest float64 that int64 can hold
 _WIDE_GAP = 0.25  # of the width of a piece: such a gap stays empty
 
 
@@ -69,7 +70,7 @@ class Pieces:
         low, high = self.ends
         single = low == high
         below = low[1:] - 1 if self.whole else np.nextafter(low[1:], -np.inf)
-        between = high[:-1] + (low[1:] - high[:-1]) // 2 if self.whole else (high[:-1] + low[1:]) / 2
+        between = high[:-1] + (low[1:] - high[:-1]) // 2 if self.whole else high[:-1] / 2 + low[1:] / 2
         alone = np.where(single[:-1], high[:-1], below)
         uppers: Numbers = np.where(single[:-1] ^ single[1:], alone, between)
         return uppers
@@ -86,14 +87,19 @@ class Pieces:
         return Pieces(low[order], high[order], weight[order], bin[order], self.num_bins)
 
     def _within(self, interval: Interval) -> tuple[Numbers, Numbers, NDArray[np.float64], NDArray[np.int64]]:
-        low = np.maximum(self.low, _as_bound(interval[0], self.low))
-        high = np.minimum(self.high, _as_bound(interval[1], self.high))
-        step = 1 if self.whole else 0
-        size, left = self.high - self.low + step, high - low + step
+        bounds = [self._bound(end) for end in interval]
+        low, high = np.maximum(self.low, bounds[0]), np.minimum(self.high, bounds[1])
+        size, left = _size(self.low, self.high), _size(low, high)
         single = size == 0
         share = np.where(single, left >= 0, np.maximum(left, 0) / np.where(single, 1, size))
         some = share > 0
         return low[some], high[some], (self.weight * share)[some], self.bin[some]
+
+    def _bound(self, end: float) -> float:
+        """An end of an interval; where the numbers are integers, one that int64 can hold, not far outside of them."""
+        if not self.whole:
+            return end
+        return int(min(max(end, int(self.low.min()) - 1), int(self.high.max()) + 1, 2**63 - 1))
 
     @property
     def _empty(self) -> tuple[Numbers, Numbers, NDArray[np.float64], NDArray[np.int64]]:
@@ -108,15 +114,17 @@ class Pieces:
         piece = np.clip(np.searchsorted(cdf, aim, side="right") - 1, first, last - 1)
         low, high = self.low[piece], self.high[piece]
         within = np.clip((aim - cdf[piece]) / self.weight[piece], 0.0, 1.0)
+        size = _size(low, high)
         if self.whole:
-            size = high - low + 1
-            return np.asarray(low + np.minimum((within * size).astype(np.int64), size - 1))
-        return np.asarray(low + within * (high - low))
+            further = np.minimum(within * size, _BELOW_2_63).astype(np.int64)
+            return np.asarray(low + np.minimum(further, high - low))
+        return np.clip(2 * (low / 2 + within * size), low, high)
 
 
-def _as_bound(value: float, like: Numbers) -> Any:
-    """An end of an interval as a number that int64 can hold, where the numbers are integers."""
-    return value if like.dtype.kind == "f" else int(min(max(value, -(2**62)), 2**62))
+def _size(low: Numbers, high: Numbers) -> NDArray[np.float64]:
+    """How many integers an interval has; of real numbers half of its width, as the width may be infinite."""
+    size: NDArray[np.float64] = high - low + 1.0 if low.dtype.kind == "i" else high / 2 - low / 2
+    return size
 
 
 def single_values(values: Numbers, counts: NDArray[Any]) -> Pieces:
@@ -133,7 +141,7 @@ def quantile_bins(values: Numbers, counts: NDArray[Any], most: int) -> Pieces:
         most: most bins.
     """
     bins = _bin_of_values(counts, most)
-    cut = _cuts(values, counts, bins)
+    cut = _cuts(values if values.dtype.kind == "i" else values / 2, counts, bins)  # no width is infinite
     first = np.flatnonzero(cut)
     last = np.append(first[1:], len(values)) - 1
     low, high = values[first].copy(), values[last].copy()
@@ -213,11 +221,12 @@ def _widest_gaps(values: Numbers, counts: NDArray[Any], cut: NDArray[np.bool_]) 
 
 def _close_gaps(low: Numbers, high: Numbers) -> None:
     """Let neighbouring pieces meet in the middle of the gap between them, in place, unless it is wide."""
-    width, gap = high - low, low[1:] - high[:-1]
+    is_whole = low.dtype.kind == "i"
+    width, gap = (high - low, low[1:] - high[:-1]) if is_whole else (high / 2 - low / 2, low[1:] / 2 - high[:-1] / 2)
     narrow = (gap <= _WIDE_GAP * np.maximum(width[1:], width[:-1])) & (width[1:] > 0) & (width[:-1] > 0)
-    if low.dtype.kind == "i":
+    if is_whole:
         middle = high[:-1] + gap // 2
         low[1:], high[:-1] = np.where(narrow, middle + 1, low[1:]), np.where(narrow, middle, high[:-1])
         return
-    middle = high[:-1] + gap / 2
+    middle = high[:-1] + gap
     low[1:], high[:-1] = np.where(narrow, middle, low[1:]), np.where(narrow, middle, high[:-1])

@@ -1,5 +1,7 @@
 """Cells of text: which are numbers, and how these are written."""
 
+import math
+import re
 from typing import Any
 
 import numpy as np
@@ -7,12 +9,13 @@ from numpy.typing import NDArray
 
 from usd3.kinds.table.frames import require_pandas
 
-__all__ = ["as_texts", "decimals_of", "is_number", "parse_numbers", "written"]
+__all__ = ["as_texts", "decimals_of", "is_number", "number_of", "parse_numbers", "written"]
 
 _NUMBER = r"[+-]?(?:0|[1-9][0-9]*)?(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?"  # no leading zeros: 007 is a name
 _DIGITS_FIRST = r"[+-]?\.?[0-9].*"
 _INTEGER = r"[+-]?[0-9]+"
 _SHORT = 4
+_SHORT_INTEGER, _LONG_INTEGER = 18, 20  # letters: int64 holds all that are so short, and none that is longer
 _MOST_DECIMALS = 15
 _EXACT = 2**53  # float64 holds all integers up to this one
 
@@ -24,13 +27,25 @@ def as_texts(values: Any) -> Any:
 
 
 def is_number(texts: Any, comma: bool = False) -> NDArray[np.bool_]:
-    """Which of the texts, a Series, are numbers. With `comma`, a comma stands before the decimals."""
+    """Which of the texts, a Series, are numbers; an integer that int64 cannot hold is a name.
+
+    With `comma`, a comma stands before the decimals.
+    """
     pd = require_pandas()
     plain = _plain(texts, comma)
     found = np.array(plain.str.fullmatch(_NUMBER) & plain.str.match(_DIGITS_FIRST), dtype=bool)
     if found.any() and int(plain.str.len().max()) > _SHORT:  # a long one may be too large for float64
         found[found] = np.isfinite(pd.to_numeric(plain[found]).astype(np.float64))
+        long = found & np.array(plain.str.len() > _SHORT_INTEGER)
+        found[long] = [_is_held(text) for text in plain[long]]
     return found
+
+
+def _is_held(text: str) -> bool:
+    """Whether a number is no integer, or one that int64 can hold."""
+    if re.fullmatch(_INTEGER, text) is None:
+        return True
+    return len(text) <= _LONG_INTEGER and -(2**63) <= int(text) < 2**63
 
 
 def _plain(texts: Any, comma: bool) -> Any:
@@ -41,12 +56,25 @@ def _plain(texts: Any, comma: bool) -> Any:
 
 
 def parse_numbers(texts: Any, comma: bool = False) -> NDArray[Any]:
-    """The numbers that texts stand for: int64 where all are integers that fit, otherwise float64."""
+    """The numbers that texts stand for, all of which `is_number` calls so: int64 if all are integers, else float64."""
     pd = require_pandas()
     plain = _plain(texts, comma)
-    if len(plain) and bool(plain.str.fullmatch(_INTEGER).all()) and int(plain.str.len().max()) <= 18:
-        return np.asarray(pd.to_numeric(plain), dtype=np.int64)
-    return np.asarray(pd.to_numeric(plain), dtype=np.float64)
+    is_whole = len(plain) > 0 and bool(plain.str.fullmatch(_INTEGER).all())
+    return np.asarray(pd.to_numeric(plain), dtype=np.int64 if is_whole else np.float64)
+
+
+def number_of(text: str, comma: bool = False) -> float | None:
+    """The number that one text stands for, an int where it is an integer; None: it is no number.
+
+    With `comma`, either a comma or a point may stand before the decimals.
+    """
+    plain = text.strip()
+    plain = plain.replace(",", ".") if comma and "." not in plain else plain
+    if re.fullmatch(_NUMBER, plain) is None or re.match(_DIGITS_FIRST, plain) is None:
+        return None
+    if re.fullmatch(_INTEGER, plain) is not None and len(plain) <= _LONG_INTEGER:
+        return int(plain)
+    return float(plain) if math.isfinite(float(plain)) else None
 
 
 def decimals_of(texts: Any, comma: bool = False) -> tuple[int, int] | None:

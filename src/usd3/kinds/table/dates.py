@@ -17,7 +17,7 @@ from usd3.kinds.table.conditions import Condition
 from usd3.kinds.table.frames import require_pandas, typed_series
 from usd3.kinds.table.numbers import Numbers
 
-__all__ = ["Dates", "date_formats", "is_date_format", "parse_dates", "write_dates"]
+__all__ = ["Dates", "date_formats", "is_date_format", "parse_dates", "unit_of_format", "write_dates"]
 
 _MONTHS = (
     "January",
@@ -73,13 +73,19 @@ FORMATS = (
     "%Y-%m",
 )
 """The formats that are recognised. One with the day first stands before the same one with the month first."""
-PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+UNITS = ("Y", "M", "s", "ms", "us", "ns")
+_PARTS = (("f", "us"), ("S", "s"), ("M", "m"), ("HI", "h"), ("d", "D"), ("mbB", "M"))  # of formats, the shortest first
 
 
 def is_date_format(text: str) -> bool:
     """Whether a text is a format that can be read and written, such as "%d/%m/%Y"."""
     found = re.findall("%(.)", text)
     return bool(found) and set(found) <= set(_PATTERNS)
+
+
+def unit_of_format(form: str) -> str:
+    """The time that a text of this format stands for, as a unit of NumPy: "D" for %d/%m/%Y, "M" for %Y-%m."""
+    return next((unit for letters, unit in _PARTS if re.search(f"%[{letters}]", form)), "Y")
 
 
 def date_formats(texts: Any, formats: tuple[str, ...] = FORMATS) -> tuple[str, ...]:
@@ -144,7 +150,7 @@ class Dates(Numbers):
         format: how a time is written in a file, as Python's strftime has it.
         padded: whether days and months below 10 have a zero before them.
         fraction: digits after the point of seconds.
-        unit: the unit of time of the grid: "s", "ms", "us" or "ns".
+        unit: the unit of time of the grid: "s", "ms", "us" or "ns"; of texts without days "M" or "Y".
     """
 
     format: str = "%Y-%m-%d"
@@ -155,14 +161,25 @@ class Dates(Numbers):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(is_date_format(self.format), f"format of column {self.name}", self.format, "one such as %Y-%m-%d")
-        require(self.unit in PER_SECOND, f"unit of column {self.name}", self.unit, f"one of {', '.join(PER_SECOND)}")
+        require(self.unit in UNITS, f"unit of column {self.name}", self.unit, f"one of {', '.join(UNITS)}")
+
+    @property
+    def zone(self) -> str | None:
+        """The time zone of the data; None: they have none."""
+        return zone_of(self.dtype)
+
+    @property
+    def _zone_of_texts(self) -> str | None:
+        """The time zone of texts in the format of the column; None: UTC, or the data have none."""
+        return None if self.format.endswith("Z") else self.zone
 
     def numbers_of(self, values: Sequence[Any]) -> tuple[NDArray[Any], Bools]:
         """The times in units since 1970, and which of the values are times in the format of the column."""
         if all(isinstance(value, str) for value in values):
-            times = parse_dates(as_texts(values), self.format, self.unit)
+            texts = parse_dates(as_texts(values), self.format, self.unit)
+            times = _in_utc(texts, self._zone_of_texts).astype(f"datetime64[{self.unit}]")
         else:
-            times = np.array([_as_time(value) for value in values], dtype=f"datetime64[{self.unit}]")
+            times = np.array([_as_time(value, self.zone) for value in values], dtype=f"datetime64[{self.unit}]")
         return np.where(np.isnat(times), 0, times.astype(np.int64)), ~np.isnat(times)
 
     def example(self) -> str:
@@ -174,7 +191,7 @@ class Dates(Numbers):
         """The time of each cell in units since 1970, and where it has one."""
         pd = require_pandas()
         if pd.api.types.is_datetime64_any_dtype(cells.series.dtype):
-            return ticks_of(cells.series, self.unit)
+            return ticks_of(cells.series, self.unit, self.zone)
         return super().parsed(cells)
 
     def _times(self, raw: Raw) -> NDArray[Any]:
@@ -197,57 +214,88 @@ class Dates(Numbers):
         return (times.dt.tz_localize("UTC") if "," in self.dtype else times).astype(self.dtype)
 
     def texts(self, raw: Raw) -> NDArray[Any]:
-        """The times in the format of the data."""
+        """The times in the format of the data, in its time zone; in UTC if the format ends with Z."""
         different, place = np.unique(self._times(raw), return_inverse=True)
+        if self._zone_of_texts is not None:
+            utc = require_pandas().Series(different).dt.tz_localize("UTC")
+            different = utc.dt.tz_convert(self._zone_of_texts).dt.tz_localize(None).to_numpy()
         return write_dates(different, self.format, self.padded, self.fraction)[place]
 
     def _bounds(self, value: Any, condition: Condition) -> Interval:
         """The first and the last unit of a date, month or year in a condition, or of a time."""
-        pd = require_pandas()
-        per_second = PER_SECOND[self.unit]
-        if isinstance(value, str):
-            start = parse_dates(as_texts([value]), self.format, self.unit)[0]
-            if not np.isnat(start):
-                first = int(start.astype(np.int64))
-                return first, first + _span(self.format) * per_second - 1
         try:
-            day = isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)
-            period = pd.Period(str(value)) if isinstance(value, str) or day else None
-            start = _as_time(value) if period is None else np.datetime64(period.start_time)
-            end = start if period is None else np.datetime64(period.end_time)
+            times, zone = self._ends(value)
         except ValueError:
-            start = end = np.datetime64("NaT")
-        require(not np.isnat(start), "where", condition, f"dates, as {self.has()}")
-        ends = [int(time.astype(f"datetime64[{self.unit}]").astype(np.int64)) for time in (start, end)]
-        return ends[0], ends[1]
+            times, zone = np.full(2, np.datetime64("NaT", "us")), None
+        require(not np.isnat(times[0]), "where", condition, f"dates, as {self.has()}")
+        first, after = _in_utc(times, zone).astype(f"datetime64[{self.unit}]").astype(np.int64).tolist()
+        return first, max(first, after - 1)
+
+    def _ends(self, value: Any) -> tuple[NDArray[Any], str | None]:
+        """When a value begins and when the next one does, and its time zone: that of the column unless it says one."""
+        pd = require_pandas()
+        if isinstance(value, str):
+            start = parse_dates(as_texts([value]), self.format, "us")[0]
+            if not np.isnat(start):
+                after = start.astype(f"datetime64[{unit_of_format(self.format)}]") + 1
+                return np.array([start, after]), self._zone_of_texts
+        is_day = isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)
+        if not (is_day or isinstance(value, str)):
+            time = _as_time(value, self.zone)
+            return np.array([time, time]), None
+        period = pd.Period(str(value))
+        has_zone = isinstance(value, str) and re.search(r":\d\d.*(Z|[+-]\d\d:?\d\d)$", value.strip()) is not None
+        ends = np.array([period.start_time.to_datetime64(), (period + 1).start_time.to_datetime64()])
+        return ends, str(pd.Timestamp(value).tz) if has_zone else self.zone
 
 
-def _span(form: str) -> int:
-    """How many seconds a text of this format stands for; of a month and of times, one day and one second at least."""
-    return 1 if "%S" in form else 60 if "%M" in form else 86400
+def zone_of(dtype: str) -> str | None:
+    """The time zone of a dtype such as datetime64[us, Europe/Paris]; None: it has none."""
+    found = re.search(r"^(?:datetime64|timestamp)\[\w+, (?:tz=)?(.+?)\]", dtype)
+    return None if found is None else found[1]
 
 
-def _as_time(value: Any) -> np.datetime64:
-    """A time of Python, NumPy or pandas, or a text, in UTC; NaT: it is none."""
+def _in_utc(times: NDArray[Any], zone: str | None) -> NDArray[Any]:
+    """Times (n,) of a time zone in UTC. When clocks change, one that occurs twice is the first, one that never does
+    the next."""
+    if zone is None:
+        return times
+    series = require_pandas().Series(times).dt
+    local = series.tz_localize(zone, ambiguous=np.ones(len(times), dtype=bool), nonexistent="shift_forward")
+    return np.asarray(local.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy())
+
+
+def _as_time(value: Any, zone: str | None = None) -> np.datetime64:
+    """A time of Python, NumPy or pandas, or a text, in UTC; without a time zone it is in `zone`. NaT: it is none."""
     pd = require_pandas()
     try:
         time = pd.Timestamp(value)
     except (ValueError, TypeError):
         return np.datetime64("NaT")
-    return np.datetime64((time.tz_convert("UTC").tz_localize(None) if time.tz is not None else time).to_datetime64())
+    if time is pd.NaT or time.tz is None:
+        return np.datetime64(_in_utc(np.array([time.to_datetime64()]), zone)[0])
+    return np.datetime64(time.tz_convert("UTC").tz_localize(None).to_datetime64())
 
 
-def ticks_of(series: Any, unit: str) -> tuple[NDArray[np.int64], Bools]:
-    """The times of a Series of datetimes in units since 1970, in UTC, and where it has one."""
-    plain = series.dt.tz_convert("UTC").dt.tz_localize(None) if series.dt.tz is not None else series
-    times = plain.to_numpy().astype(f"datetime64[{unit}]")
+def ticks_of(series: Any, unit: str, zone: str | None = None) -> tuple[NDArray[np.int64], Bools]:
+    """The times of a Series of datetimes in units since 1970, in UTC, and where it has one.
+
+    Times without a time zone are in `zone`.
+    """
+    has_zone = series.dt.tz is not None
+    plain = series.dt.tz_convert("UTC").dt.tz_localize(None) if has_zone else series
+    times = _in_utc(plain.to_numpy(), None if has_zone else zone).astype(f"datetime64[{unit}]")
     known = ~np.isnat(times)
     return np.where(known, times.astype(np.int64), 0), known
 
 
-def default_format(times: NDArray[Any]) -> str:
-    """The ISO format for times that come without one: a date, or one with as much of the time as they have."""
+def default_format(times: NDArray[Any], has_zone: bool) -> str:
+    """The ISO format for times that come without one: a date, or one with as much of the time as they have.
+
+    Times in a time zone are written in UTC, which the Z at the end says.
+    """
     ticks = times.astype("datetime64[us]").astype(np.int64)
-    if not (ticks % (86400 * 10**6)).any():
-        return "%Y-%m-%d"
-    return "%Y-%m-%d %H:%M:%S" if not (ticks % 10**6).any() else "%Y-%m-%d %H:%M:%S.%f"
+    second = "%H:%M:%S" if not (ticks % 10**6).any() else "%H:%M:%S.%f"
+    if has_zone:
+        return f"%Y-%m-%dT{second}Z"
+    return "%Y-%m-%d" if not (ticks % (86400 * 10**6)).any() else f"%Y-%m-%d {second}"

@@ -61,6 +61,8 @@ class _Detection:
             return self._chosen(chosen)
         if make.is_boolean or summary.kind in ("category", "object"):
             return make.categories()
+        if summary.is_beyond:
+            return None if self._is_name() else make.categories()
         if summary.kind == "number" or (summary.kind == "text" and summary.num_words == 0):
             if self._is_date_number():
                 return make.dates()
@@ -78,6 +80,8 @@ class _Detection:
             return self.make.categories()
         if word == "date":
             return self.make.dates(form or None)
+        own = f"data.table.columns.{self.name}"
+        require(not self.summary.is_beyond, own, chosen, "category or ignore, as some integers are beyond int64")
         is_number = self.summary.kind == "number" or (self.summary.kind == "text" and self.summary.num_words == 0)
         row, text = self.summary.first_word if self.summary.kind == "text" else (0, self.summary.dtype)
         seen = f'"{text}" in row {row}' if row else f"cells of dtype {text}"
@@ -90,7 +94,8 @@ class _Detection:
         summary = self.summary
         different = summary.distinct > _MOSTLY_DIFFERENT * summary.present and summary.present >= _FEWEST_FOR_ID
         if different:
-            self._warn_left_out(f"{summary.distinct:,} of {summary.present:,} texts differ", "category")
+            what = "integers" if summary.is_beyond else "texts"
+            self._warn_left_out(f"{summary.distinct:,} of {summary.present:,} {what} differ", "category")
         return different
 
     def _is_row_number(self) -> bool:
@@ -102,7 +107,7 @@ class _Detection:
         values = self.make.values_and_counts()[0]
         if values.dtype.kind not in "iu" and not (values == np.rint(values)).all():
             return False
-        follow = not summary.pruned and int(values[-1] - values[0]) == len(values) - 1
+        follow = not summary.pruned and values[-1].item() - values[0].item() == len(values) - 1
         if _ID_NAME.search(self.name) is None and not follow:
             return False
         what = "its numbers follow each other" if follow else "its numbers are all different"

@@ -1,7 +1,9 @@
 """Tables as chunks of rows, from files of text, Parquet files and DataFrames; and written into files."""
 
 import csv
+import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,14 +13,13 @@ from numpy.typing import NDArray
 
 from usd3._internal.checks import require
 from usd3._internal.files import written_whole
-from usd3.kinds.table.form import TableForm
+from usd3.kinds.table.form import ENDINGS, TableForm
 from usd3.kinds.table.frames import require_pandas, require_pyarrow
 from usd3.kinds.table.options import TableOptions
 from usd3.kinds.table.sniff import form_of_file
 
-__all__ = ["ENDINGS", "FrameSource", "ParquetSource", "Source", "TextSource", "source_of", "write_text"]
+__all__ = ["FrameSource", "ParquetSource", "Source", "TextSource", "source_of", "write_text"]
 
-ENDINGS = (".csv", ".tsv", ".data", ".parquet")
 _CHUNK = 2**16  # rows
 _CHUNK_BYTES = 2**24  # of text
 _BLOCK = 2**21
@@ -36,13 +37,22 @@ class Source(Protocol):
         """DataFrames of some rows each, with the columns of `form.names`."""
 
 
-def source_of(path: str, options: TableOptions, named: Sequence[str] | None = None) -> Source:
-    """The table in a file, by its ending; `named` are names of columns that it may have, as in a prompt."""
+def source_of(path: str, options: TableOptions, named: Sequence[str] | None = None, is_prompt: bool = False) -> Source:
+    """The table in a file, by its ending.
+
+    Args:
+        path: of the file.
+        options: what the user says.
+        named: names of columns that it may have.
+        is_prompt: whether cells are to be drawn: an empty line of a table of one column is an empty cell then.
+    """
     file = Path(path)
     if not file.is_file():
         seen = "a folder" if file.is_dir() else "no such file"
         raise FileNotFoundError(f"{path}: {seen}; expected a table that ends with {', '.join(ENDINGS)}")
-    return ParquetSource(file, options) if file.suffix.lower() == ".parquet" else TextSource(file, options, named)
+    if file.suffix.lower() == ".parquet":
+        return ParquetSource(file, options)
+    return TextSource(file, options, named, is_prompt)
 
 
 class TextSource:
@@ -50,8 +60,9 @@ class TextSource:
 
     is_text = True
 
-    def __init__(self, path: Path, options: TableOptions, named: Sequence[str] | None = None):
+    def __init__(self, path: Path, options: TableOptions, named: Sequence[str] | None = None, is_prompt: bool = False):
         require_pandas(f"{path}")
+        self.is_prompt = is_prompt
         self.path, self.name = path, path.name
         self.form = form_of_file(path, options, named)
         _require_same_width(path, self.form)
@@ -71,12 +82,13 @@ class TextSource:
                 dtype=str,
                 na_filter=False,
                 skipinitialspace=form.padded,
+                skip_blank_lines=not (self.is_prompt and len(form.names) == 1),
                 encoding=form.encoding,
                 chunksize=rows,
             ) as reader:
                 for chunk in reader:
                     yield chunk.apply(lambda column: column.str.strip()) if form.padded else chunk
-        except UnicodeDecodeError:
+        except UnicodeError:
             raise ValueError(f"data.table.encoding = {form.encoding}: expected the encoding of {self.path}") from None
         except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
             reason = re.sub(r"^Error tokenizing data\. C error: ", "", " ".join(str(error).split()))
@@ -101,6 +113,7 @@ class ParquetSource:
         try:
             with parquet.ParquetFile(path) as file:
                 schema, rows = file.schema_arrow, file.metadata.num_rows
+                self._integers = _integers_with_nulls(schema, file.metadata)
         except (OSError, ValueError) as error:
             reason = str(error).partition(". ")[0]
             raise ValueError(f"{path}: expected a Parquet file ({reason})") from None
@@ -111,12 +124,38 @@ class ParquetSource:
         require(len(set(self.columns)) == len(self.columns), str(path), "two columns of one name", "different names")
 
     def chunks(self) -> Iterator[Any]:
-        """DataFrames with the dtypes of the file."""
+        """DataFrames with the dtypes of the file; a named index is a column, and integers with nulls stay integers."""
         parquet, pa = require_pyarrow(), __import__("pyarrow")
         with parquet.ParquetFile(self.path) as file:
             for batch in file.iter_batches(_CHUNK, columns=self.columns):
-                table = pa.Table.from_batches([batch])
-                yield table.to_pandas(ignore_metadata=False, integer_object_nulls=False).reset_index(drop=True)
+                table = _without_index(pa.Table.from_batches([batch]))
+                frame = table.to_pandas().set_axis(self.columns, axis=1)
+                for name, dtype in self._integers.items():
+                    frame[name] = table.column(name).to_pandas(types_mapper=lambda _, dtype=dtype: dtype)
+                yield frame
+
+
+def _without_index(table: Any) -> Any:
+    """A table of pyarrow whose columns all become columns of a DataFrame, and none its index."""
+    metadata = dict(table.schema.metadata or {})
+    if b"pandas" in metadata:
+        metadata[b"pandas"] = json.dumps(json.loads(metadata[b"pandas"]) | {"index_columns": []}).encode()
+    return table.replace_schema_metadata(metadata)
+
+
+def _integers_with_nulls(schema: Any, metadata: Any) -> dict[str, Any]:
+    """The columns of integers of which some are null, with the dtype of pandas that holds both."""
+    pd, pa = require_pandas(), __import__("pyarrow")
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    parts = [group.column(i) for group in groups for i in range(group.num_columns)]
+    found = {part.path_in_schema for part in parts if _may_have_nulls(part.statistics)}
+    integers = [field for field in schema if pa.types.is_integer(field.type) and field.name in found]
+    names = {field.name: str(field.type).replace("uint", "UInt").replace("int", "Int") for field in integers}
+    return {name: pd.api.types.pandas_dtype(dtype) for name, dtype in names.items()}
+
+
+def _may_have_nulls(statistics: Any) -> bool:
+    return statistics is None or not statistics.has_null_count or statistics.null_count > 0
 
 
 class FrameSource:
@@ -126,6 +165,7 @@ class FrameSource:
 
     def __init__(self, frame: Any, missing: Sequence[str] = (), name: str = "table"):
         require(len(frame.columns) > 0, "data", "a DataFrame without columns", "at least one column")
+        require(len(frame) > 0, "data", "a DataFrame without rows", "at least 2 rows")
         labels = list(frame.columns)
         names = [str(label) for label in labels]
         require(len(set(names)) == len(names), "columns of the DataFrame", names, "different names")
@@ -193,7 +233,7 @@ def _require_width_of_lines(path: Path, form: TableForm) -> None:
                 line = reader.line_num + 1
         except csv.Error as error:
             raise ValueError(f"line {line} of {path}: expected cells with a closing quote ({error})") from None
-        except UnicodeDecodeError:
+        except UnicodeError:
             raise ValueError(f"data.table.encoding = {form.encoding}: expected the encoding of {path}") from None
 
 
@@ -208,9 +248,23 @@ def write_text(columns: Mapping[str, NDArray[Any]], path: Path | str, form: Tabl
     lines = list(zip(*(_quoted(cells, special, len(columns) == 1) for cells in columns.values())))
     if form.header:
         lines.insert(0, tuple(_quoted(np.array(list(columns), dtype=object), special, False)))
-    with written_whole(path) as part, open(part, "w", encoding=form.encoding, newline="") as file:
+    encoding = _encoding(lines, path, form)
+    with written_whole(path) as part, open(part, "w", encoding=encoding, newline="") as file:
         for first in range(0, len(lines), _CHUNK):
             file.writelines(f"{between.join(line)}{form.newline}" for line in lines[first : first + _CHUNK])
+
+
+def _encoding(lines: Sequence[tuple[str, ...]], path: Path | str, form: TableForm) -> str:
+    """The encoding of the training file; UTF-8, with a warning, if it lacks a letter, which a prompt may have."""
+    try:
+        for line in lines:
+            "".join(line).encode(form.encoding)
+    except UnicodeEncodeError as error:
+        letter = error.object[error.start]
+        what = f"{path} is written in UTF-8, not in the {form.encoding} of the training file"
+        warnings.warn(f"{what}, which has no {letter!r}", stacklevel=4)
+        return "utf-8"
+    return form.encoding
 
 
 def _quoted(cells: NDArray[Any], special: "re.Pattern[str]", alone: bool) -> list[str]:

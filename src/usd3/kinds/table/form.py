@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
-__all__ = ["TableForm"]
+__all__ = ["ENDINGS", "TableForm"]
+
+ENDINGS = (".csv", ".tsv", ".data", ".parquet")
+"""The endings of files that are tables."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,9 @@ class TableForm:
             object.__setattr__(self, field, tuple(getattr(self, field)))
 
     def delimiter_for(self, ending: str) -> str:
-        """What stands between cells of a file with this ending."""
+        """What stands between cells of a file with this ending: as in training if that file had it, too."""
+        if ending == self.ending:
+            return self.delimiter
         if ending == ".tsv":
             return "\t"
         return "," if self.ending == ".tsv" or self.delimiter == "\t" else self.delimiter

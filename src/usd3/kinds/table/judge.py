@@ -39,7 +39,7 @@ class TableJudge(Judge):
     Args:
         dataset: the real rows.
         settings: how many rows are drawn and compared.
-        limit: use only this many held-out rows; None: all.
+        limit: use only this many held-out rows, chosen at random; None: all.
         seed: seed of all choices.
     """
 
@@ -49,11 +49,13 @@ class TableJudge(Judge):
             raise ValueError(f"data = {dataset.name}: expected a table")
         self.table, self.dataset, self.settings, self.seed = table, dataset, settings, seed
         held_out = min(len(dataset.test), limit or _MOST_HELD_OUT)
-        require(held_out >= 4, "held-out rows", held_out, "at least 4")
+        cure = "train with a larger --data.test_fraction, or with --data.table.test_path"
+        cure = cure if len(dataset.test) < 4 else "a larger --limit"
+        require(held_out >= 4, "held-out rows", held_out, f"at least 4: {cure}")
         self.num = settings.num or held_out
-        self.held_out = self._real(test=True, chosen=np.arange(held_out))
-        order = np.random.default_rng(seed).permutation(len(dataset.train))
-        self.train = self._real(test=False, chosen=np.sort(order[: settings.train]))
+        rng = np.random.default_rng(seed)  # both in a random order, as the metrics take the first rows of them
+        self.train = self._real(test=False, chosen=rng.permutation(len(dataset.train))[: settings.train])
+        self.held_out = self._real(test=True, chosen=rng.permutation(len(dataset.test))[:held_out])
         self.features = Features(self.held_out)
         self.about: dict[str, Any] = {
             "held_out_rows": held_out,
@@ -120,11 +122,15 @@ class TableJudge(Judge):
         return {name: {key: Summary(value, 0.0) for key, value in row.items()} for name, row in rows.items()}
 
     def _bits_of_columns(self, train: Tensor) -> dict[str, float]:
-        """Bits per cell of the held-out rows if the columns were independent, with their frequencies in training."""
+        """Bits per cell of the held-out rows if the columns were independent, with their frequencies in training.
+
+        These are the first held-out rows, as in the bound for the model.
+        """
         support = self.table.support
+        rows = self.dataset.decoded(self.dataset.test.take(torch.arange(len(self.held_out)))[0].long())
         counts = torch.stack([torch.bincount(column, minlength=self.table.num_classes) for column in train.T]).double()
         probs = (counts + 0.5) * support / ((counts + 0.5) * support).sum(1, keepdim=True)
-        cells = probs[torch.arange(len(probs)), self.held_out.tokens]
+        cells = probs[torch.arange(len(probs)), rows]
         return {"bits_per_element": float(-cells.log2().mean())}
 
     def report(self, tokens: Tensor, folder: Path) -> list[str]:

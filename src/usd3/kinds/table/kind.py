@@ -21,7 +21,7 @@ from usd3.kinds.options import DataConfig
 from usd3.kinds.rendering import Request
 from usd3.kinds.table.columns import Bools, Cells, Column, Limits, Raw, column_from
 from usd3.kinds.table.conditions import Condition, conditions_of
-from usd3.kinds.table.form import TableForm
+from usd3.kinds.table.form import ENDINGS, TableForm
 from usd3.kinds.table.frames import is_frame, require_pandas
 from usd3.metrics.summary import Metric
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Table"]
 
 Where = Mapping[str, Any] | str
+
+_MOST_LISTED = 20  # columns of a type
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Table(Kind):
     name: ClassVar[str] = "table"
     plural: ClassVar[str] = "rows"
     sources: ClassVar[tuple[str, ...]] = ("table",)
-    files: ClassVar[tuple[str, ...]] = (".csv", ".tsv", ".data", ".parquet")
-    suffixes: ClassVar[tuple[str, ...]] = (".npz", ".csv", ".tsv", ".data", ".parquet", ".png", ".gif")
+    files: ClassVar[tuple[str, ...]] = ENDINGS
+    suffixes: ClassVar[tuple[str, ...]] = (".npz", *ENDINGS, ".png", ".gif")
     draws_all_prompts: ClassVar[bool] = True
     draws_one_by_one: ClassVar[bool] = True
     is_sequence: ClassVar[bool] = False
@@ -81,6 +83,12 @@ class Table(Kind):
     def describe(self) -> str:
         """Such as "rows of 15 columns"."""
         return f"rows of {len(self.schema)} {'column' if len(self.schema) == 1 else 'columns'}"
+
+    def details(self) -> list[str]:
+        """The columns by type, such as "ordered: age (73), hours (94)", with the number of categories or bins."""
+        types = dict.fromkeys(column.type for column in self.schema)
+        names = {type: [f"{one.name} ({one.size})" for one in self.schema if one.type == type] for type in types}
+        return [f"{type}: {_listed(columns)}" for type, columns in names.items()]
 
     def require_same(self, other: Mapping[str, Any], name: str) -> None:
         """Raise an error for another kind, and for a table whose columns or categories are not those of this one."""
@@ -129,12 +137,6 @@ class Table(Kind):
     def token_dtype(self) -> np.dtype[Any]:
         """The dtype of tokens in memory and in files."""
         return np.dtype(np.uint8 if self.num_classes <= 256 else np.int32)
-
-    @classmethod
-    def sizes(cls, num_objects: int) -> dict[str, int]:
-        """A wider network for more rows (measured: benchmarks/table_sizes.py)."""
-        dim = 64 if num_objects < 1_000 else 128 if num_objects < 4_000 else 192
-        return {"dim": dim, "depth": 3, "heads": dim // 32 if dim > 64 else 4}
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
@@ -240,7 +242,7 @@ class Table(Kind):
         return torch.from_numpy(tokens), torch.from_numpy(given)
 
     def _cells(self, series: Any, name: str) -> Cells:
-        from usd3.kinds.table.summary import normalised
+        from usd3.kinds.table.dtypes import normalised
 
         return Cells(normalised(series)[1].reset_index(drop=True), self.form.missing, name)
 
@@ -276,7 +278,7 @@ class Table(Kind):
         """(D, K) float64 the share of each category that a condition allows: 1 or 0, or between where it cuts a bin.
 
         Args:
-            where: the condition, as in `allowed`.
+            where: "sex=Female,age=30..40", or a mapping {"sex": "Female", "age": (30, 40)}; see `conditions_of`.
         """
         weights = self.support.double()
         for name, conditions in self._conditions(where).items():
@@ -284,14 +286,6 @@ class Table(Kind):
             weights[i] = 0.0
             weights[i, : self.schema[i].size] = torch.from_numpy(self.schema[i].weights(conditions))
         return weights
-
-    def allowed(self, where: Where) -> Tensor:
-        """(D, K) True where a condition allows a category, or a part of its bin.
-
-        Args:
-            where: "sex=Female,age=30..40", or a mapping {"sex": "Female", "age": (30, 40)}; see `conditions_of`.
-        """
-        return self.weights(where) > 0
 
     def _conditions(self, where: Where) -> dict[str, list[Condition]]:
         """The conditions on each column."""
@@ -334,6 +328,11 @@ class Table(Kind):
         drawn = f"{num} rows in {settings['steps']} steps, seed {settings['seed']}"
         line = drawn if settings["runs"] == 1 else f"{settings['runs']} sets of {drawn}"
         return f"{line}, against {compared_with['held_out_rows']} held-out rows"
+
+
+def _listed(names: list[str]) -> str:
+    """The first names of a list."""
+    return ", ".join(names[:_MOST_LISTED]) + (f" and {len(names) - _MOST_LISTED:,} more" * (len(names) > _MOST_LISTED))
 
 
 def _num_classes(schema: Sequence[Column]) -> int:

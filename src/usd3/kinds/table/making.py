@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,21 @@ from usd3.kinds.table.bins import number_of_bins, quantile_bins, single_values
 from usd3.kinds.table.categories import Categories
 from usd3.kinds.table.cells import as_texts, decimals_of, numeric_decimals, parse_numbers
 from usd3.kinds.table.columns import Cells, Column, Scalar
-from usd3.kinds.table.dates import Dates, default_format, is_date_format, parse_dates, ticks_of, write_dates
-from usd3.kinds.table.numbers import Numbers, grid_of
+from usd3.kinds.table.dates import (
+    Dates,
+    default_format,
+    is_date_format,
+    parse_dates,
+    ticks_of,
+    unit_of_format,
+    write_dates,
+    zone_of,
+)
+from usd3.kinds.table.dtypes import normalised
+from usd3.kinds.table.grid import grid_of
+from usd3.kinds.table.numbers import Numbers
 from usd3.kinds.table.options import TableOptions
-from usd3.kinds.table.summary import ColumnSummary, TableSummary, normalised
+from usd3.kinds.table.summary import ColumnSummary, TableSummary
 
 __all__ = ["ColumnMaker"]
 
@@ -73,10 +85,12 @@ class ColumnMaker:
         ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
         most = self.options.categories
         if len(ordered) > most or summary.pruned:
-            common, rare = ordered[: most - 1], ordered[most - 1 :]
+            own = min(most, len(ordered)) - 1  # values that were not counted need the category of the rare ones
+            common, rare = ordered[:own], ordered[own:]
             share = 1 - sum(count for _, count in common) / summary.present
             what = f"has {summary.distinct:,} different values; the rarest, {share:.1%} of the rows, share one category"
-            self.warn(f"{what} (--data.table.categories {most} is the most)")
+            why = f"--data.table.categories {most} is the most" if len(ordered) >= most else "so many cannot be counted"
+            self.warn(f"{what} ({why})")
         else:
             common, rare = ordered, []
         dtype = "boolean" if summary.num_missing else "bool"
@@ -114,12 +128,15 @@ class ColumnMaker:
         used, sizes = np.unique(codes[codes >= 0], return_counts=True)
         return _summed(np.array([values[i] for i in used]), sizes)
 
+    @cached_property
+    def _decimals_of_texts(self) -> tuple[int, int] | None:
+        """The least and the most decimals of a file; None: there is an exponent, or there are no texts."""
+        return decimals_of(self._texts()[0], self.summary.comma) if self.summary.kind == "text" else None
+
     def _decimals(self, values: NDArray[Any]) -> tuple[int, int | None]:
         """The least and the most decimals; None: more than float64 can say."""
-        if self.summary.kind == "text":
-            found = decimals_of(self._texts()[0], self.summary.comma)
-            if found is not None:
-                return found
+        if self._decimals_of_texts is not None:
+            return self._decimals_of_texts
         if values.dtype.kind in "iu":
             return 0, 0
         small = values.astype(np.float32) if self.summary.dtype.lower() == "float32" else values
@@ -128,16 +145,20 @@ class ColumnMaker:
 
     def numbers(self, word: str | None = None) -> Column:
         """Ordered categories or bins; `word` is the choice of the user."""
+        infinite = self.summary.num_infinite
+        if infinite:
+            self.warn(f"has {infinite:,} infinite {'number' if infinite == 1 else 'numbers'}, which count as missing")
         values, counts = self.values_and_counts()
         least, most = self._decimals(values)
         grid = grid_of(values, most)
-        is_whole = most == 0 and not grid.is_real
+        is_whole = most == 0 and values.dtype.kind == "i"
         integers = "Int64" if self.summary.num_missing else "int64"
         fields = self._distribution(grid.raw(values), counts, word)
         return Numbers(
             grid=grid,
             least_decimals=least,
             comma=self.summary.comma,
+            is_plain=self._decimals_of_texts is not None,
             **fields,
             **self._shared(integers if is_whole else "float64", is_text=self.summary.kind == "text"),
         )
@@ -165,7 +186,8 @@ class ColumnMaker:
         if summary.kind == "date":
             values, counts = self._ticks()
             details: dict[str, Any] = {"unit": summary.unit}
-            details["format"] = form or default_format(values.astype(f"datetime64[{summary.unit}]"))
+            times = values.astype(f"datetime64[{summary.unit}]")
+            details["format"] = form or default_format(times, zone_of(summary.dtype) is not None)
         else:
             require(summary.kind == "text", f"column {self.name}", f"dtype {summary.dtype}", "dates, or texts of dates")
             form = self._format(form)
@@ -174,8 +196,10 @@ class ColumnMaker:
             padded = bool((write_dates(times[:1000], form) == texts[:1000].to_numpy()).all())
             digits = texts.str.extract(r"\.(\d+)Z?$")[0].str.len().max() if "%f" in form else 6
             padded = padded or "%d" not in form or bool(texts.str.contains(r"(?:^|\D)0[1-9]\D", regex=True).any())
-            details = {"format": form, "padded": padded, "fraction": int(digits), "unit": "us"}
-            values, counts = _summed(times.astype(np.int64), counts)
+            unit = unit_of_format(form)
+            unit = unit if unit in ("Y", "M") else "us"  # months and years have no fixed length
+            details = {"format": form, "padded": padded, "fraction": int(digits), "unit": unit}
+            values, counts = _summed(times.astype(f"datetime64[{unit}]").astype(np.int64), counts)
         grid = grid_of(values, 0)
         fields = self._distribution(grid.raw(values), counts, None) | {"type": "date"}
         shared = self._shared("datetime64[us]", is_text=summary.kind == "text")

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from usd3.kinds.table.categories import Categories
 from usd3.kinds.table.columns import Cells
+from usd3.kinds.table.dtypes import normalised
 from usd3.kinds.table.frames import require_pandas
-from usd3.kinds.table.summary import normalised
 from usd3.metrics.closest import RowFeatures, standardised
 
 if TYPE_CHECKING:

@@ -12,80 +12,12 @@ from numpy.typing import NDArray
 
 from usd3._internal.checks import require
 from usd3.kinds.table.bins import Interval, Pieces
-from usd3.kinds.table.cells import as_texts, is_number, parse_numbers, written
+from usd3.kinds.table.cells import as_texts, is_number, number_of, parse_numbers, written
 from usd3.kinds.table.columns import Bools, Cells, Column, Limits, Raw
 from usd3.kinds.table.conditions import Choice, Condition
+from usd3.kinds.table.grid import Grid
 
-__all__ = ["Grid", "Numbers", "grid_of"]
-
-_NEAR = 1e-6  # of a step: so close to a place of the grid is on it
-_EXACT = 2**53
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The numbers that a column can have: (offset + step k) / 10^decimals for k = 0, 1, ...
-
-    Args:
-        offset: where it begins.
-        step: how far two neighbours are apart; 0: the numbers are real, and any can occur.
-        decimals: most decimals of a number.
-    """
-
-    offset: int = 0
-    step: int = 0
-    decimals: int = 0
-
-    @property
-    def is_real(self) -> bool:
-        """Whether any number can occur."""
-        return self.step == 0
-
-    def raw(self, values: NDArray[Any]) -> Raw:
-        """The nearest place k of each number; of real numbers the number itself."""
-        if self.is_real:
-            return values.astype(np.float64)
-        if values.dtype.kind in "iu" and self.decimals == 0:
-            ticks = values.astype(np.int64) - self.offset
-            return np.asarray((ticks + self.step // 2) // self.step, dtype=np.int64)
-        place = (values.astype(np.float64) * 10.0**self.decimals - self.offset) / self.step
-        return np.rint(np.clip(place, -(2.0**62), 2.0**62)).astype(np.int64)
-
-    def values(self, raw: Raw) -> NDArray[Any]:
-        """The numbers at places: int64 without decimals, otherwise float64."""
-        if self.is_real:
-            return raw.astype(np.float64)
-        ticks = self.offset + self.step * raw.astype(np.int64)
-        return ticks / 10.0**self.decimals if self.decimals else ticks
-
-    def interval(self, low: float, high: float) -> Interval:
-        """The places of the numbers from `low` to `high`, both included."""
-        if self.is_real:
-            return low, high
-        if isinstance(low, int) and isinstance(high, int) and self.decimals == 0:  # exact, however large
-            return -((self.offset - low) // self.step), (high - self.offset) // self.step
-        ends = [(end * 10.0**self.decimals - self.offset) / self.step for end in (low, high)]
-        return (
-            math.ceil(ends[0] - _NEAR) if math.isfinite(ends[0]) else ends[0],
-            math.floor(ends[1] + _NEAR) if math.isfinite(ends[1]) else ends[1],
-        )
-
-
-def grid_of(values: NDArray[Any], decimals: int | None) -> Grid:
-    """The coarsest grid that has all of the values, which have at most so many decimals; None: they are real."""
-    if decimals is None:
-        return Grid()
-    if values.dtype.kind in "iu" and decimals == 0:
-        ticks = values.astype(np.int64)
-    else:
-        scaled = values.astype(np.float64) * 10.0**decimals
-        if float(np.abs(scaled).max(initial=0.0)) >= _EXACT:
-            return Grid()
-        ticks = np.rint(scaled).astype(np.int64)
-    if int(ticks.max()) - int(ticks.min()) >= 2**62:
-        return Grid()
-    offset = int(ticks.min())
-    return Grid(offset, max(1, int(np.gcd.reduce(ticks - offset))), decimals)
+__all__ = ["Grid", "Numbers"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +28,7 @@ class Numbers(Column):
         grid: the numbers that can occur.
         least_decimals: zeros at the end of a number are written up to so many decimals.
         comma: whether a comma stands before the decimals in a file.
+        is_plain: whether a file has no exponents: 1700000000000000000, not 1.7e+18.
         pieces: number of pieces of each bin, as in `Pieces`; (): one each.
         low: the smallest raw number of each piece.
         high: the largest; (): each piece is one number.
@@ -105,6 +38,7 @@ class Numbers(Column):
     grid: Grid = Grid()
     least_decimals: int = 0
     comma: bool = False
+    is_plain: bool = False
     pieces: tuple[int, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
@@ -225,20 +159,29 @@ class Numbers(Column):
         """The numbers, int64 where they have no decimals, in a column of text as text."""
         if self.is_text:
             return self.texts(raw)
+        return self._numbers(raw)
+
+    def _numbers(self, raw: Raw) -> NDArray[Any]:
+        """The numbers; integers that are too far apart for the grid are rounded."""
+        if self.grid.is_real and self.dtype.lower() == "int64":
+            return np.clip(raw, -(2.0**63), np.nextafter(2.0**63, 0)).astype(np.int64)
         return self.grid.values(raw)
 
     def texts(self, raw: Raw) -> NDArray[Any]:
         """The numbers with the decimals of the data."""
-        different, place = np.unique(self.grid.values(raw), return_inverse=True)
+        different, place = np.unique(self._numbers(raw), return_inverse=True)
         texts = np.array([self._written(value) for value in different.tolist()] or [""], dtype=object)
         return texts[place]
 
     def _written(self, value: float) -> str:
-        grid = self.grid
-        if grid.is_real:
-            text = repr(float(value))
+        if isinstance(value, int):
+            return str(value)
+        if not self.grid.is_real:
+            text = written(value, self.grid.decimals, self.least_decimals)
+        elif self.is_plain:
+            text = np.format_float_positional(value, trim="k", min_digits=self.least_decimals).rstrip(".")
         else:
-            text = str(value) if grid.decimals == 0 else written(value, grid.decimals, self.least_decimals)
+            text = repr(value)
         return text.replace(".", ",") if self.comma else text
 
     # ---- conditions ---------------------------------------------------------------------------------------------
@@ -268,10 +211,10 @@ class Numbers(Column):
 
     def _bounds(self, value: Any, condition: Condition) -> Interval:
         """The smallest and the largest number that a value in a condition stands for, before scaling."""
-        text = str(value).strip()
-        fits = not isinstance(value, bool) and bool(is_number(as_texts([text]))[0])
-        require(fits, "where", condition, f"numbers, as {self.has()}")
-        return float(text), float(text)
+        number = None if isinstance(value, bool) else number_of(str(value), self.comma)
+        if number is None:
+            raise ValueError(f"where = {condition}: expected numbers, as {self.has()}")
+        return number, number
 
     def value_weights(self, limits: Limits) -> NDArray[np.float64]:
         """The share of each bin inside the limits."""

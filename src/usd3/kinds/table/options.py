@@ -55,6 +55,7 @@ class TableOptions:
         if self.bins is not None:
             as_count(self.bins, "data.table.bins", 2)
         as_count(self.categories, "data.table.categories", 2)
+        self.delimiter = "\t" if self.delimiter == "\\t" else self.delimiter  # as one types a tab in a shell
         single = self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '"\r\n')
         require(single, "data.table.delimiter", repr(self.delimiter), "one character, such as ; or a tab")
         if self.encoding is not None:

@@ -25,9 +25,11 @@ from usd3.kinds.options import DataConfig
 from usd3.kinds.splits import Part, split_rows
 from usd3.kinds.table.columns import Cells, Column
 from usd3.kinds.table.detection import columns_of
+from usd3.kinds.table.dtypes import normalised
 from usd3.kinds.table.files import FrameSource, Source, source_of
+from usd3.kinds.table.form import ENDINGS
 from usd3.kinds.table.frames import require_pandas
-from usd3.kinds.table.summary import normalised, summarised
+from usd3.kinds.table.summary import summarised
 from usd3.kinds.token_files import token_file
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["TableDataset", "read_frame", "read_table", "token_chunks"]
 
 _LARGE = 2**28  # bytes of a file, or of tokens: the tokens of a larger table stay in a file
-_READER_VERSION = 1  # increase it when the reader makes other columns or tokens of a file
+_READER_VERSION = 2  # increase it when the reader makes other columns or tokens of a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +81,7 @@ def _rows(source: Source, kind: "Table", chosen: NDArray[np.int64]) -> Any:
 
 def read_table(kind: "type[Table]", data: DataConfig) -> TableDataset:
     """The table in a file."""
-    path = Path(data.file("a .csv, .tsv, .data or .parquet file"))
+    path = Path(data.file(f"a {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} file"))
     source = source_of(str(path), data.table)
     is_small = path.stat().st_size <= _LARGE
     if is_small:
@@ -90,7 +92,7 @@ def read_table(kind: "type[Table]", data: DataConfig) -> TableDataset:
         return _dataset(table, source, data, _in_memory(table, source, rows))
     options = {"table": asdict(data.table), "reader": _READER_VERSION}
     tokens = token_file(
-        path, options, table.num_classes, lambda: token_chunks(table, source), shape=(len(table.schema),)
+        path, options, table.num_classes, lambda: token_chunks(table, source), (len(table.schema),), rows
     )
     return _dataset(table, source, data, tokens)
 

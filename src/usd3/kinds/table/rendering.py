@@ -13,10 +13,11 @@ from usd3._internal.checks import require
 from usd3.kinds.dataset import Sequences
 from usd3.kinds.rendering import Drawn, Renderer, Request
 from usd3.kinds.table.columns import Cells
+from usd3.kinds.table.dtypes import normalised
 from usd3.kinds.table.files import source_of, write_parquet, write_text
+from usd3.kinds.table.form import ENDINGS
 from usd3.kinds.table.frames import require_pandas, require_pyarrow
 from usd3.kinds.table.options import TableOptions
-from usd3.kinds.table.summary import normalised
 
 if TYPE_CHECKING:
     from usd3.kinds.table.kind import Table
@@ -31,7 +32,7 @@ class TableRenderer(Renderer):
     """Writes tables in the form of the training file, and reads tables whose empty cells are to be drawn."""
 
     kind: "Table"
-    prompts = (".csv", ".tsv", ".data", ".parquet")
+    prompts = ENDINGS
     has_holes = True
 
     def __init__(self, kind: "Table", request: Request):
@@ -46,7 +47,7 @@ class TableRenderer(Renderer):
     def prompt(self, path: Path) -> tuple[Sequences, Tensor]:
         """The rows of a file, and which cells are given: empty cells and absent columns are not."""
         options = TableOptions(missing=list(self.kind.form.missing))
-        source = source_of(str(path), options, self.kind.form.names)
+        source = source_of(str(path), options, self.kind.form.names, is_prompt=True)
         pd = require_pandas()
         frame = pd.concat(list(source.chunks()), ignore_index=True)
         require(0 < len(frame) <= _MOST_PROMPT_ROWS, "prompt", f"{len(frame)} rows", f"1..{_MOST_PROMPT_ROWS:,} rows")
@@ -92,14 +93,15 @@ class TableRenderer(Renderer):
         frame = self.kind.objects(drawn.tokens, drawn.seed, drawn.where, given=drawn.given)
         if prompt is None:
             return frame
+        frame = frame.set_axis(self.kind.names, axis=1)
         for i, column in enumerate(self.kind.schema):
             if column.name in prompt.columns:
                 given = self._given(drawn, i)
                 raw, known = column.raw_of_data(self._cells(prompt[column.name]))
-                label = frame.columns[i]
-                frame[label] = frame[label].where(~given, column.series(raw, known))
+                frame[column.name] = frame[column.name].where(~given, column.series(raw, known))
         left_out = [name for name in self.kind.form.names if name in prompt.columns and name not in self.kind.names]
-        return frame.assign(**{name: prompt[name] for name in left_out})[self._order(left_out)]
+        frame = frame.assign(**{name: prompt[name] for name in left_out})[self._order(left_out)]
+        return frame.set_axis([int(name) for name in frame], axis=1) if self.kind.form.has_integer_names else frame
 
     def _texts(self, drawn: Drawn) -> dict[str, NDArray[Any]]:
         """The rows as texts; what the prompt gives stays letter by letter where it is a text."""
@@ -114,7 +116,9 @@ class TableRenderer(Renderer):
                     kept = column.cells(*column.raw_of_data(self._cells(kept)))
                 texts[column.name] = np.where(self._given(drawn, i), np.asarray(kept, dtype=object), texts[column.name])
         left_out = [name for name in self.kind.form.names if name in prompt.columns and name not in self.kind.names]
-        texts |= {name: prompt[name].astype(str).to_numpy(dtype=object) for name in left_out}
+        for name in left_out:
+            kept = prompt[name].astype(object).map(str, na_action="ignore")
+            texts[name] = np.where(kept.isna(), "", kept.to_numpy(dtype=object))
         return {name: texts[name] for name in self._order(left_out)}
 
     def _order(self, left_out: list[str]) -> list[str]:

@@ -89,7 +89,7 @@ def _decoded(start: bytes, encoding: str, path: Path) -> str:
     """The text of the first bytes of a file; the last letter may be cut."""
     try:
         return codecs.getincrementaldecoder(encoding)().decode(start)
-    except UnicodeDecodeError:
+    except UnicodeError:
         raise ValueError(f"data.table.encoding = {encoding}: expected the encoding of {path}") from None
 
 

@@ -1,5 +1,6 @@
 """What must be known of each column before its cells become categories, gathered in one pass and bounded memory."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,53 +13,17 @@ from usd3._internal.progress import say
 from usd3.kinds.table.cells import as_texts, is_number
 from usd3.kinds.table.columns import Cells, Scalar
 from usd3.kinds.table.dates import FORMATS, date_formats, ticks_of
+from usd3.kinds.table.dtypes import holds_texts, is_plain, normalised
 from usd3.kinds.table.files import Source
-from usd3.kinds.table.frames import is_text_dtype, require_pandas
+from usd3.kinds.table.frames import require_pandas
 
-__all__ = ["ColumnSummary", "TableSummary", "normalised", "summarised"]
+__all__ = ["ColumnSummary", "TableSummary", "summarised"]
 
 _MOST_COUNTED = 2**16  # different values of a column, while there are few columns
 _COUNTED_IN_ALL = 2**20
 _SAMPLED_ROWS, _SAMPLED_CELLS = 2**16, 2**23
 _HASHES = 2**10
 _SECONDS_ROWS = 2**20  # rows between two lines about the progress
-
-
-def normalised(series: Any) -> tuple[str, Any]:
-    """What a Series holds: "text", "number", "bool", "date", "category" or "object", and the Series in this form.
-
-    "object" stands for a mixture of texts, numbers and booleans; cells of other types become texts.
-    """
-    pd = require_pandas()
-    types = pd.api.types
-    dtype = series.dtype
-    if isinstance(dtype, pd.CategoricalDtype):
-        return "category", series
-    if types.is_bool_dtype(dtype):
-        return "bool", series.astype("boolean")
-    if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
-        values = series.to_numpy(dtype=float, na_value=np.nan) if types.is_extension_array_dtype(dtype) else series
-        exact = types.is_integer_dtype(dtype)
-        return "number", (series if exact else pd.Series(values).where(np.isfinite(np.asarray(values))))
-    if types.is_datetime64_any_dtype(dtype):
-        return "date", series
-    if not is_text_dtype(str(dtype)) and not types.is_object_dtype(dtype):
-        return "text", series.astype(object).map(str, na_action="ignore")
-    inferred = types.infer_dtype(series, skipna=True)
-    if inferred in ("string", "empty"):
-        return "text", series
-    if inferred in ("integer", "floating", "mixed-integer-float", "decimal"):
-        return "number", pd.to_numeric(series.where(series.notna(), np.nan).astype(float))
-    if inferred == "boolean":
-        return "bool", series.astype("boolean")
-    if inferred in ("datetime", "datetime64", "date"):
-        return "date", pd.to_datetime(series)
-    plain = series.map(lambda value: value if _is_plain(value) else str(value), na_action="ignore")
-    return ("text" if types.infer_dtype(plain, skipna=True) == "string" else "object"), plain
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float | bool | np.integer | np.floating | np.bool_)
 
 
 @dataclass
@@ -82,6 +47,8 @@ class ColumnSummary:
         formats: the formats of dates that all texts have; None: there was no text.
         levels: of dtype category, all categories, and whether they have an order.
         unit: of dates, the unit of time.
+        is_beyond: whether some integers are beyond int64.
+        num_infinite: number of infinite cells, which count as missing.
     """
 
     name: str
@@ -100,6 +67,8 @@ class ColumnSummary:
     formats: tuple[str, ...] | None = None
     levels: tuple[tuple[Scalar, ...], bool] | None = None
     unit: str = "us"
+    is_beyond: bool = False
+    num_infinite: int = 0
     _hashes: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     @property
@@ -132,7 +101,7 @@ class ColumnSummary:
     def add(self, series: Any) -> None:
         """Count the cells of some more rows."""
         kind, cells = normalised(series)
-        self._add_kind(kind, series)
+        self._add_kind(kind, series, cells)
         before = self.rows
         self.rows += len(series)
         codes, values, counts = self._counted(kind, cells)
@@ -144,11 +113,14 @@ class ColumnSummary:
         values, counts = [values[i] for i in kept], counts[kept]
         if kind == "text" and values:
             self._add_texts(values, counts, kept, codes, before)
+        if kind == "number":
+            self.num_infinite += int((cells.isna().to_numpy() & series.notna().to_numpy()).sum())
+            self.is_beyond |= any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values)
         for value, count in zip(values, counts.tolist()):
             self.counts[value] = self.counts.get(value, 0) + count
         self._prune(values)
 
-    def _add_kind(self, kind: str, series: Any) -> None:
+    def _add_kind(self, kind: str, series: Any, cells: Any) -> None:
         pd = require_pandas()
         if kind == "text" and not series.notna().any() and self.kind:
             return
@@ -156,13 +128,20 @@ class ColumnSummary:
             self.dtype = str(series.dtype)
             if kind == "date" and self.dtype == "object":
                 is_day = pd.api.types.infer_dtype(series, skipna=True) == "date"
-                self.dtype = "date" if is_day else "datetime64[us]"
+                self.dtype = "date" if is_day else str(cells.dtype)
+            if kind == "text" and not holds_texts(series.dtype, cells):
+                self.dtype = "str"
             if kind == "category":
-                levels = series.cat.categories
-                plain = [value.item() if isinstance(value, np.generic) else value for value in levels]
-                self.levels = tuple(v if _is_plain(v) else str(v) for v in plain), bool(series.cat.ordered)
+                self._add_levels(series.cat)
             self.unit = _unit(self.dtype)
         self.kind = kind if self.kind in ("", kind) else "object"
+
+    def _add_levels(self, cat: Any) -> None:
+        """Add the categories that were not seen yet: in a Parquet file, groups of rows may have different ones."""
+        plain = [value.item() if isinstance(value, np.generic) else value for value in cat.categories]
+        levels, is_ranked = self.levels or ((), bool(cat.ordered))
+        new = tuple(v if is_plain(v) else str(v) for v in plain)
+        self.levels = tuple(dict.fromkeys(levels + new)), is_ranked and bool(cat.ordered)
 
     def _counted(self, kind: str, cells: Any) -> tuple[NDArray[np.int64], list[Any], NDArray[np.int64]]:
         """The number of each cell's value, the values, and how often each occurs."""
@@ -174,7 +153,7 @@ class ColumnSummary:
             return every, different.tolist(), np.bincount(codes, minlength=len(different))
         codes, values = Cells(cells).factors
         if kind == "category":
-            values = [value if _is_plain(value) else str(value) for value in values]
+            values = [value if is_plain(value) else str(value) for value in values]
         return codes, values, np.bincount(codes[codes >= 0], minlength=len(values))
 
     def _add_texts(
@@ -206,7 +185,8 @@ class ColumnSummary:
 
 def _unit(dtype: str) -> str:
     """The unit of time of a dtype such as datetime64[ns, UTC]."""
-    return dtype[11:].partition(",")[0].strip("]") if dtype.startswith("datetime64[") else "us"
+    found = re.match(r"(?:datetime64|timestamp)\[(s|ms|us|ns)\b", dtype)
+    return "us" if found is None else found[1]
 
 
 @dataclass(frozen=True, eq=False)

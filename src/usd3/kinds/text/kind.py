@@ -159,7 +159,8 @@ class Text(Kind):
         except ValueError as error:
             raise ValueError(f"{name} has {error}") from None
         most = self.shape[0]
-        require(len(gapped.tokens) <= most, name, f"{len(gapped.tokens)} {self.tokens_are}", f"at most {most}")
+        expected = f"at most {most}, a window: shorten it, or train with a larger --data.length"
+        require(len(gapped.tokens) <= most, name, f"{len(gapped.tokens)} {self.tokens_are}", expected)
         return gapped
 
     # ---- files and pictures -------------------------------------------------------------------------------------

@@ -187,7 +187,9 @@ def _in_file(source: TextFile, tokenizer: Tokenizer, about: dict[str, Any], firs
     def chunks() -> Iterator[NDArray[Any]]:
         return tokenizer.encode_all(_between(source, first, last))
 
-    return as_tensor(token_file(source.path, {**about, "part": [first, last]}, tokenizer.num_classes, chunks))
+    options = {**about, "part": [first, last]}
+    count = last - first if isinstance(tokenizer, Characters) else None
+    return as_tensor(token_file(source.path, options, tokenizer.num_classes, chunks, count=count))
 
 
 def _ascii_table(tokenizer: Tokenizer) -> Tensor | None:

@@ -11,6 +11,7 @@ from usd3._internal.progress import say
 from usd3.kinds.dataset import Sequences
 from usd3.kinds.rendering import Drawn, Renderer, Request, lengths
 from usd3.kinds.text.kind import Text
+from usd3.kinds.text.printing import printable
 from usd3.kinds.text.sources import TextFile
 
 __all__ = ["TextRenderer"]
@@ -52,7 +53,9 @@ class TextRenderer(Renderer):
         is_filled = gapped.has_gaps or self._fills
         require(is_filled or size < length, "the prompt", f"{size} {self.kind.tokens_are} without a gap", _SOME)
         if gapped.has_gaps and self.kind.tokenizer == "pieces":
-            say(f"the gaps are {gapped.given.count(False)} tokens, which have any number of characters")
+            number = gapped.given.count(False)
+            tokens_have = "1 token, which has" if number == 1 else f"{number} tokens, which have"
+            say(f"the gaps are {tokens_have} any number of characters")
         self._end = size if is_filled else None
         tokens = torch.tensor([[*gapped.tokens, *[0] * (length - size)]])
         return Sequences(tokens), torch.tensor([*gapped.given, *[False] * (length - size)])
@@ -60,14 +63,11 @@ class TextRenderer(Renderer):
     def write_objects(self, drawn: Drawn, out: Path) -> None:
         """Write all texts into one file; several have a line with their number before each."""
         if out.suffix in ("", ".txt"):
-            texts = self._texts(drawn)
-            numbered = (f"----- {i} -----\n{text}\n" for i, text in enumerate(texts, 1))
-            write_whole(out if out.suffix else out / "samples.txt", "\n".join(numbered) if len(texts) > 1 else texts[0])
+            write_whole(out if out.suffix else out / "samples.txt", _together(self._texts(drawn)))
 
     def shown(self, drawn: Drawn) -> str:
-        """The first texts."""
-        texts = self._texts(drawn)[:_MOST_TEXTS]
-        return "\n\n".join(texts)
+        """The first texts as in the file, with their control characters escaped."""
+        return printable(_together(self._texts(drawn)[:_MOST_TEXTS]))
 
     def picture(self, drawn: Drawn, path: Path) -> None:
         """Draw the first texts on a page."""
@@ -102,3 +102,9 @@ class TextRenderer(Renderer):
 
     def _texts(self, drawn: Drawn) -> list[str]:
         return [self.kind.codec.decode(row) for row in self._rows(drawn.tokens, drawn.pad)]
+
+
+def _together(texts: list[str]) -> str:
+    """Texts one after the other; several have a line with their number before each."""
+    numbered = (f"----- {i} -----\n{text}\n" for i, text in enumerate(texts, 1))
+    return "\n".join(numbered) if len(texts) > 1 else texts[0]

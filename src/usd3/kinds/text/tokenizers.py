@@ -17,6 +17,9 @@ __all__ = ["MOST_JSON", "Bytes", "Characters", "Pieces", "Tokenizer", "learnt_pi
 MOST_JSON = 2**25
 """Most characters of a tokenizer.json."""
 _MOST_CLASSES = 2**24
+_MOST_GAPS = 10  # the largest token divided by the number of tokens
+_LONGEST_CONTENT = 16  # characters that replace a match, multiplied over the regular expressions
+_MOST_GROWING = 8  # steps that may lengthen a text
 _AT_ONCE = 2**16  # characters that are cut into pieces together: the library needs much memory for each token
 
 
@@ -200,9 +203,37 @@ def _opened(content: str) -> Any:
         raise ValueError(f"the tokenizer: expected the content of a tokenizer.json ({reason})") from None
     largest = max(vocabulary.values(), default=0)
     require(1 <= largest < _MOST_CLASSES, "the largest token of the tokenizer", largest, f"1..{_MOST_CLASSES - 1}")
+    dense = largest < _MOST_GAPS * len(vocabulary)
+    expected = f"less than {_MOST_GAPS} times the size of the vocabulary, {len(vocabulary)}"
+    require(dense, "the largest token of the tokenizer", largest, expected)
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        _require_short(getattr(library, part), part)
     library.no_truncation()
     library.no_padding()
     return library
+
+
+def _require_short(part: Any, name: str) -> None:
+    """Raise an error for a part of a tokenizer that can make a short text so long that it fills the memory."""
+    rest, growing, longest = [] if part is None else [json.loads(part.__getstate__())], 0, 1
+    while rest:
+        step = rest.pop()
+        if isinstance(step, list):
+            rest.extend(step)
+        elif isinstance(step, dict):
+            rest.extend(value for value in step.values() if isinstance(value, dict | list))
+            growing += step.get("type") == "ByteLevel"  # it writes a byte as a character of up to two
+            if step.get("type") == "Replace":
+                pattern, content = step["pattern"], step["content"]
+                growing += "Regex" in pattern
+                longest *= max(1, len(content)) if "Regex" in pattern else 1
+                fits = "Regex" in pattern or len(content) <= len(pattern["String"])
+                seen = f"{str(content)[:20]!r} for {str(pattern.get('String'))[:20]!r}"
+                require(fits, f"Replace in the {name} of the tokenizer", seen, "nothing longer than what it replaces")
+    expected = f"at most {_LONGEST_CONTENT} characters for a match, all steps multiplied"
+    require(longest <= _LONGEST_CONTENT, f"Replace in the {name} of the tokenizer", longest, expected)
+    steps = f"steps with Regex or ByteLevel in the {name} of the tokenizer"
+    require(growing <= _MOST_GROWING, steps, growing, f"at most {_MOST_GROWING}")
 
 
 def _whole_words(chunks: Iterable[str]) -> Iterator[str]:
