@@ -140,15 +140,20 @@ def measured(case: Case, steps: int, folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _started(command: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[str]"]:
-    """A child process; if it fails, its messages are those of the error."""
-    child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        yield child
-    finally:
-        child.kill()
-        printed = child.communicate()[0]
-    if child.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}: {printed}")
+    """A child process; if it fails, its messages are those of the error.
+
+    They are kept in a file: nobody reads a pipe while the memory is watched, and a full one would stop the child.
+    """
+    with tempfile.TemporaryFile("w+") as printed:
+        child = subprocess.Popen(command, env=environment, stdout=printed, stderr=subprocess.STDOUT, text=True)
+        try:
+            yield child
+        finally:
+            child.kill()
+            child.wait()
+        if child.returncode != 0:
+            printed.seek(0)
+            raise RuntimeError(f"{' '.join(command)}: {printed.read()}")
 
 
 def _most_memory(child: "subprocess.Popen[str]") -> tuple[int, int]:

@@ -1,7 +1,9 @@
 """Training on a file takes little more memory than the program itself: quick forms of benchmarks/large_data.py."""
 
 import importlib
+import os
 import sys
+from contextlib import nullcontext
 
 import pytest
 
@@ -30,6 +32,15 @@ def test_an_array_of_a_gigabyte_takes_a_part_of_it(large_data, tmp_path):
 def test_a_text_takes_a_part_of_its_size(large_data, tmp_path, kind):
     row = large_data.measured(getattr(large_data, kind)(tmp_path, 1.2), 2, tmp_path)
     assert 0.1 < row["anonymous_gb"] < 0.6
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_child_that_prints_much_comes_to_its_end(large_data, status):
+    """A pipe holds 64 kB."""
+    command = [sys.executable, "-c", f"print('x' * 10**6 + 'end'); raise SystemExit({status})"]
+    expected = pytest.raises(RuntimeError, match="xend") if status else nullcontext()
+    with expected, large_data._started(command, dict(os.environ)) as child:
+        assert large_data._most_memory(child)[0] > 0
 
 
 def test_the_table_is_printed_and_written(large_data, tmp_path, monkeypatch, capsys):

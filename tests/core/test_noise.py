@@ -227,6 +227,15 @@ def test_noise_lives_within_the_support():
     assert repr(uniform) == "Uniform(4) within a support"
 
 
+def test_noise_at_a_mask_stays_although_the_mask_is_no_data():
+    class Masked(usd3.Noise):
+        mask = 2
+
+    noise = Masked(torch.tensor([0.1, 0.2, 0.7])).within(torch.tensor([True, False, True]))
+    torch.testing.assert_close(noise.probs, torch.tensor([0.125, 0.0, 0.875], dtype=torch.float64))
+    assert noise.support.tolist() == [True, False, False]
+
+
 def test_zeros_outside_the_support_are_no_zeros_of_the_noise():
     """So a schedule need not end at 0 for the prior to be finite."""
     support = torch.tensor([True, True, False])

@@ -56,6 +56,11 @@ def test_letters_that_the_font_lacks_and_empty_sequences_are_no_error(tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 1000
 
 
+def test_a_name_that_looks_like_mathematics_is_written_as_it_is(tmp_path):
+    letter_rows(["ACGT", "ACGT"], tmp_path / "a.png", COLOURS, titles=[r"a$\q$", "b$"])
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
 @pytest.mark.parametrize("form", ["dna", "rna", "protein", "other"])
 def test_every_letter_gets_a_colour(form):
     letters = {"dna": "ACGT", "rna": "ACGU", "protein": "ACDEFGHIKLMNPQRSTVWYB*", "other": "abcdefghijk"}[form]

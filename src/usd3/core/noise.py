@@ -254,7 +254,7 @@ class _Within(Noise):
     """Another noise, restricted to a support; see `Noise.within`."""
 
     def __init__(self, whole: Noise, support: Tensor):
-        inside = whole.probs * support
+        inside = whole.probs * (support | (torch.arange(whole.num_classes) == whole.mask))  # noise at the mask stays
         total = inside.sum(-1, keepdim=True)
         least, expected = float(total.min()), "some noise within the support of each element"
         require(least > 0, "noise.probs", f"{least:g} within the support", expected)

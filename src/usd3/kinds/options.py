@@ -114,12 +114,12 @@ class DataConfig:
 
     def without_places(self) -> "DataConfig":
         """These data without paths of this machine, for a model that is shared."""
-        return replace(self, path=None, text=self.text.without_places())
+        return replace(self, path=None, table=self.table.without_places(), text=self.text.without_places())
 
     def make_absolute(self) -> None:
         """Make all paths absolute, so that they are valid in every working folder."""
         self.path = None if self.path is None else os.path.abspath(self.path)
-        self.text = self.text.made_absolute()
+        self.table, self.text = self.table.made_absolute(), self.text.made_absolute()
 
     def with_test(self, key: str, option: str) -> "DataConfig":
         """These data with another array of the .npz file as test split.

@@ -33,6 +33,7 @@ __all__ = [
     "as_tokens",
     "legend",
     "new_figure",
+    "plain",
     "rgb",
     "runs",
     "save",
@@ -94,6 +95,11 @@ def runs(values: npt.NDArray[Any]) -> list[tuple[int, int]]:
     """(start, length) of each run of equal neighbouring columns of an array (F, L)."""
     starts = np.flatnonzero(np.r_[True, (values[:, 1:] != values[:, :-1]).any(0)])
     return list(zip(starts.tolist(), np.diff(starts, append=values.shape[1]).tolist()))
+
+
+def plain(text: str) -> str:
+    """The text without signs that matplotlib reads as mathematics."""
+    return text.replace("$", r"\$")
 
 
 def new_figure(width: float, height: float) -> "Figure":

@@ -20,6 +20,7 @@ from usd3.pictures.figures import (
     as_titles,
     legend,
     new_figure,
+    plain,
     rgb,
     runs,
     save,
@@ -101,7 +102,7 @@ def letter_rows(
         top, letters = block * (shown + _GAP), slice(block * _WIDTH, (block + 1) * _WIDTH)
         _write_places(axes, letters.start, min(longest, letters.stop), top)
         for i, row in enumerate(rows[:shown]):
-            labels[top + i] = _shortened(titles[i])
+            labels[top + i] = plain(_shortened(titles[i]))
             _draw_cells(axes, row[letters], is_given[i, letters], colours, top + i)
             for x, letter in enumerate(row[letters]):
                 places.setdefault(letter, []).append((x + 0.5, top + i))

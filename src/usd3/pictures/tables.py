@@ -19,6 +19,7 @@ from usd3.pictures.figures import (
     as_mask,
     legend,
     new_figure,
+    plain,
     save,
     style,
 )
@@ -99,18 +100,13 @@ def _draw_block(
         axes.add_patch(Rectangle((0, top + 1 + row), total, 1, color=STRIP, linewidth=0))
     axes.plot([0, total], [top + 1] * 2, color=LINE, linewidth=1)
     for name, column in cells.items():
-        axes.text(left + 1, top + 0.5, _plain(_short(name)), color=SOFT_INK, weight="bold", **look)
+        axes.text(left + 1, top + 0.5, plain(_short(name)), color=SOFT_INK, weight="bold", **look)
         for row, cell in enumerate(column):
             if marked[row, numbers[name]]:
                 box = Rectangle((left + 0.4, top + 1.08 + row), widths[name] - 0.8, 0.84, color=GIVEN, alpha=0.35)
                 axes.add_patch(box)
-            axes.text(left + 1, top + 1.5 + row, _plain(cell), color=INK, **look)
+            axes.text(left + 1, top + 1.5 + row, plain(cell), color=INK, **look)
         left += widths[name]
-
-
-def _plain(text: str) -> str:
-    """The text without signs that matplotlib reads as mathematics."""
-    return text.replace("$", r"\$")
 
 
 # ---- real beside generated ----------------------------------------------------------------------------------------
@@ -167,7 +163,7 @@ def marginals_sheet(panels: Sequence[Bars | Steps], path: Path | str) -> None:
     grid = figure.subplots(lines, across, squeeze=False).flatten()
     for axes, panel in zip(grid, panels):
         style(axes)
-        axes.set_title(_plain(_short(panel.title)), color=INK, fontsize=9)
+        axes.set_title(plain(_short(panel.title)), color=INK, fontsize=9)
         if isinstance(panel, Bars):
             _draw_bars(axes, panel)
         else:
@@ -185,7 +181,7 @@ def _draw_bars(axes: "Axes", panel: Bars) -> None:
     place = np.arange(len(panel.labels))
     axes.bar(place - 0.2, panel.real, 0.4, color=REAL)
     axes.bar(place + 0.2, panel.generated, 0.4, color=GENERATED)
-    labels = [_plain(label if len(label) <= 12 else label[:11] + "…") for label in panel.labels]
+    labels = [plain(label if len(label) <= 12 else label[:11] + "…") for label in panel.labels]
     turned = len(labels) > 3 or max(map(len, labels)) > 8
     axes.set_xticks(place, labels, rotation=45 if turned else 0, ha="right" if turned else "center", fontsize=7)
     axes.tick_params(axis="x", labelsize=7)
@@ -220,8 +216,8 @@ def trend_map(names: Sequence[str], scores: NDArray[np.float64], path: Path | st
     low = min(0.9, math.floor(float(known.min(initial=1.0)) * 20) / 20)
     axes.set_facecolor(LINE)  # shows through unknown cells
     image = axes.imshow(np.where(np.eye(count, dtype=bool), np.nan, scores), cmap="viridis", vmin=low, vmax=1)
-    axes.set_xticks(range(count), [_plain(_short(name)) for name in names], rotation=60, ha="right")
-    axes.set_yticks(range(count), [_plain(_short(name)) for name in names])
+    axes.set_xticks(range(count), [plain(_short(name)) for name in names], rotation=60, ha="right")
+    axes.set_yticks(range(count), [plain(_short(name)) for name in names])
     if count <= 20:
         for i, j in np.argwhere(~np.isnan(scores) & ~np.eye(count, dtype=bool)):
             colour = "white" if scores[i, j] < low + 0.6 * (1 - low) else INK
@@ -270,9 +266,9 @@ def pair_maps(pairs: Sequence[PairMap], path: Path | str) -> None:
             axes.set_xticks(range(len(pair.columns)), [_label(text) for text in pair.columns], rotation=60, ha="right")
             axes.set_yticks(range(len(pair.rows)), [_label(text) for text in pair.rows])
             axes.tick_params(labelsize=6)
-            axes.set_title(_plain(f"{pair.title}: {name}"), color=INK, fontsize=8)
+            axes.set_title(plain(f"{pair.title}: {name}"), color=INK, fontsize=8)
     save(figure, path)
 
 
 def _label(text: str) -> str:
-    return _plain(text if len(text) <= 14 else text[:13] + "…")
+    return plain(text if len(text) <= 14 else text[:13] + "…")

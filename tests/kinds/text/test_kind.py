@@ -1,6 +1,7 @@
 """Texts from the file to samples, prompts and numbers, as a user does it."""
 
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -226,3 +227,9 @@ def test_bits_are_told_per_character_and_per_byte():
     assert found["bits_per_byte"].mean == 1.5
     assert found["bits_per_character"].mean == pytest.approx(1.5 * 8 / 5)
     assert found["perplexity"].mean == pytest.approx(2**1.5)
+
+
+def test_a_bound_beyond_all_numbers_and_half_a_character_can_be_measured():
+    found = Text(2, (4,), "characters", "a\ud800").likelihoods(2000.0, torch.tensor([[0, 1, 1, 1]]))
+    assert found["perplexity"].mean == math.inf
+    assert found["bits_per_byte"].mean == pytest.approx(2000 * 4 / 10)

@@ -99,16 +99,19 @@ def alphabet_of(counts: Mapping[str, int], whole: bool) -> Alphabet:
     Args:
         counts: how often each character occurs. Small letters of nucleotides and amino acids count as capital ones if
             `whole`.
-        whole: nucleotides and amino acids have all their letters, not only those that occur; as in a FASTA file.
+        whole: nucleotides and amino acids have all their letters, and others mean "unknown", as in a FASTA file. Else
+            the letters are the characters that occur: in a list of words, X is a letter like any other.
     """
+    if not whole:
+        letters = "".join(sorted(counts))
+        return Alphabet(letters, form_of(letters))
     folded: dict[str, int] = {}
     for character, count in counts.items():
-        key = character.upper() if whole else character
-        folded[key] = folded.get(key, 0) + count
+        folded[character.upper()] = folded.get(character.upper(), 0) + count
     for form, known in _LETTERS.items():
         if _is_form(folded, form):
             more = "".join(c for c in _RARE[form] + _STOP if c in folded) if form == "protein" else ""
-            return Alphabet("".join(c for c in known if whole or c in folded) + more, form)
+            return Alphabet(known + more, form)
     letters = "".join(sorted(c for c in counts if c not in _UNKNOWN["other"]))
     require(len(letters) > 0, "letters", "".join(counts)[:20], "some that are known")
     return Alphabet(letters, "other")

@@ -50,7 +50,8 @@ class SequenceRenderer(Renderer):
         tokens, given = self.kind.tokens_of(records)
         is_whole, hole = bool(given.all()), self.kind.alphabet.unknown[:1]
         expected = f"holes{f', {hole} for each letter to draw' if hole else ''}, or --prefix, --fill or --given"
-        require(not is_whole or self._says_given, "prompt", f"{seen}, without a hole", expected)
+        short = seen if len(seen) <= 40 else f"{seen[:37]}..."
+        require(not is_whole or self._says_given, "prompt", f"{short}, without a hole", expected)
         return Sequences(tokens, names=names), None if is_whole else given
 
     def write_objects(self, drawn: Drawn, out: Path) -> None:

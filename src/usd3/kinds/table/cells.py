@@ -35,9 +35,9 @@ def is_number(texts: Any, comma: bool = False) -> NDArray[np.bool_]:
     plain = _plain(texts, comma)
     found = np.array(plain.str.fullmatch(_NUMBER) & plain.str.match(_DIGITS_FIRST), dtype=bool)
     if found.any() and int(plain.str.len().max()) > _SHORT:  # a long one may be too large for float64
-        found[found] = np.isfinite(pd.to_numeric(plain[found]).astype(np.float64))
         long = found & np.array(plain.str.len() > _SHORT_INTEGER)
         found[long] = [_is_held(text) for text in plain[long]]
+        found[found] = np.isfinite(pd.to_numeric(plain[found]).astype(np.float64))
     return found
 
 

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from usd3._internal.files import written_whole
 from usd3.kinds.table.form import ENDINGS, TableForm
 from usd3.kinds.table.frames import require_pandas, require_pyarrow
 from usd3.kinds.table.options import TableOptions
-from usd3.kinds.table.sniff import form_of_file
+from usd3.kinds.table.sniff import form_of_file, is_wide, require_no_nul
 
 __all__ = ["FrameSource", "ParquetSource", "Source", "TextSource", "source_of", "write_text"]
 
@@ -185,8 +185,7 @@ class FrameSource:
 
 def _require_same_width(path: Path, form: TableForm) -> None:
     """Raise an error if a line has more or fewer cells than the first: counted fast, and exactly where in doubt."""
-    ascii_alike = not form.encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32"))
-    if not (ascii_alike and form.delimiter.isascii() and _has_same_width(path, form)):
+    if is_wide(form.encoding) or not (form.delimiter.isascii() and _has_same_width(path, form)):
         _require_width_of_lines(path, form)
 
 
@@ -195,6 +194,7 @@ def _has_same_width(path: Path, form: TableForm) -> bool:
     left = b""
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
+            require_no_nul(path, block, file.tell() - len(block))
             lines = np.frombuffer(left + block, np.uint8)
             outside = np.cumsum(lines == ord('"'), dtype=np.int32) % 2 == 0 if b'"' in left + block else True
             breaks = np.flatnonzero((lines == ord("\n")) & outside)
@@ -224,7 +224,9 @@ def _require_width_of_lines(path: Path, form: TableForm) -> None:
     csv.field_size_limit(_LONGEST_CELL)
     width = len(form.names)
     with path.open(encoding=form.encoding, newline="") as file:
-        reader = csv.reader(file, delimiter=form.delimiter, skipinitialspace=form.padded, strict=True)
+        reader = csv.reader(
+            _lines_of_text(file, path), delimiter=form.delimiter, skipinitialspace=form.padded, strict=True
+        )
         line = 1
         try:
             for row in reader:
@@ -235,6 +237,13 @@ def _require_width_of_lines(path: Path, form: TableForm) -> None:
             raise ValueError(f"line {line} of {path}: expected cells with a closing quote ({error})") from None
         except UnicodeError:
             raise ValueError(f"data.table.encoding = {form.encoding}: expected the encoding of {path}") from None
+
+
+def _lines_of_text(file: Iterable[str], path: Path) -> Iterator[str]:
+    """The lines of a file; one with a NUL character raises an error."""
+    for number, line in enumerate(file, start=1):
+        require("\0" not in line, f"line {number} of {path}", "a NUL character", "text")
+        yield line
 
 
 # ---- writing ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The options of tables: how they are read, in the section `data.table` of a recipe, and how they are measured."""
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass, field, replace
 
 from usd3._internal.checks import as_count, require
 from usd3._internal.fields import require_fields
@@ -62,6 +63,14 @@ class TableOptions:
             known = _is_encoding(self.encoding)
             require(known, "data.table.encoding", self.encoding, "a name such as utf-8 or latin-1")
         self.test_path = None if self.test_path is None else str(self.test_path)
+
+    def without_places(self) -> "TableOptions":
+        """The options with the name of the file of held-out rows instead of its path."""
+        return replace(self, test_path=None if self.test_path is None else os.path.basename(self.test_path))
+
+    def made_absolute(self) -> "TableOptions":
+        """The options with the whole path of the file of held-out rows."""
+        return replace(self, test_path=None if self.test_path is None else os.path.abspath(self.test_path))
 
 
 def _is_encoding(name: str) -> bool:

@@ -93,15 +93,14 @@ class TableRenderer(Renderer):
         frame = self.kind.objects(drawn.tokens, drawn.seed, drawn.where, given=drawn.given)
         if prompt is None:
             return frame
-        frame = frame.set_axis(self.kind.names, axis=1)
+        frame = frame.set_axis(self.kind.names, axis=1)  # texts, as in the prompt and in any Parquet file
         for i, column in enumerate(self.kind.schema):
             if column.name in prompt.columns:
                 given = self._given(drawn, i)
                 raw, known = column.raw_of_data(self._cells(prompt[column.name]))
                 frame[column.name] = frame[column.name].where(~given, column.series(raw, known))
         left_out = [name for name in self.kind.form.names if name in prompt.columns and name not in self.kind.names]
-        frame = frame.assign(**{name: prompt[name] for name in left_out})[self._order(left_out)]
-        return frame.set_axis([int(name) for name in frame], axis=1) if self.kind.form.has_integer_names else frame
+        return frame.assign(**{name: prompt[name] for name in left_out})[self._order(left_out)]
 
     def _texts(self, drawn: Drawn) -> dict[str, NDArray[Any]]:
         """The rows as texts; what the prompt gives stays letter by letter where it is a text."""

@@ -14,12 +14,24 @@ from usd3.kinds.table.dates import date_formats
 from usd3.kinds.table.form import TableForm
 from usd3.kinds.table.options import MISSING, TableOptions
 
-__all__ = ["form_of_file"]
+__all__ = ["form_of_file", "is_wide", "require_no_nul"]
 
 _SAMPLE = 2**18  # bytes
 _BLOCK = 2**22
 _DELIMITERS = ("\t", ";", "|", ",")  # the comma last: it may stand inside of cells
-_BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_BOMS = {  # that of UTF-32 begins with that of UTF-16
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_BINARY = {  # first bytes
+    b"PAR1": "a Parquet file, whose name ends with .parquet",
+    b"PK\x03\x04": "an Excel or zip file: save the table as CSV",
+    b"\xd0\xcf\x11\xe0": "an Excel file: save the table as CSV",
+    b"\x1f\x8b": "a gzip file: unpack it",
+}
 
 
 def form_of_file(path: Path, options: TableOptions, named: Sequence[str] | None = None) -> TableForm:
@@ -32,8 +44,11 @@ def form_of_file(path: Path, options: TableOptions, named: Sequence[str] | None 
     """
     with path.open("rb") as file:
         start = file.read(_SAMPLE)
+    if not (is_wide(options.encoding) or start.startswith(tuple(_BOMS))):
+        require_no_nul(path, start)
     encoding = options.encoding or _encoding(path, start)
     text = _decoded(start, encoding, path)
+    require("\0" not in text, str(path), f"NUL characters in {encoding}", "text; --data.table.encoding names another")
     newline = "\r\n" if "\r\n" in text else "\n" if "\n" in text or "\r" not in text else "\r"
     is_whole = len(start) < _SAMPLE
     lines = text if is_whole else text[: text.rfind("\n") + 1] or text
@@ -53,6 +68,26 @@ def form_of_file(path: Path, options: TableOptions, named: Sequence[str] | None 
     else:
         names = _names(rows[0], path) if header else tuple(f"column_{i + 1}" for i in range(len(rows[0])))
     return TableForm(path.suffix.lower(), delimiter, header, padded, encoding, newline, missing, names)
+
+
+def is_wide(encoding: str | None) -> bool:
+    """Whether letters of an encoding are two bytes or four, so that NUL bytes are parts of them."""
+    return encoding is not None and codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
+
+
+def require_no_nul(path: Path, block: bytes, position: int = 0) -> None:
+    """Raise an error if bytes of a file, which begin at a position, have a NUL: it is no text."""
+    first = block.find(0)
+    if first < 0:
+        return
+    seems = next((name for magic, name in _BINARY.items() if position == 0 and block.startswith(magic)), "")
+    if not seems:
+        halves = [block[i::2].count(0) / len(block[i::2] or b"-") for i in (0, 1)]
+        is_utf16 = max(halves) > 0.5 and min(halves) < 0.1
+        ending = "le" if halves[1] > halves[0] else "be"
+        seems = f"UTF-16 without a mark: --data.table.encoding utf-16-{ending}" if is_utf16 else "a binary file"
+    place = f"the first at byte {position + first:,}"
+    raise ValueError(f"{path}: NUL characters, {place}: expected text (it seems to be {seems})")
 
 
 def _encoding(path: Path, start: bytes) -> str:

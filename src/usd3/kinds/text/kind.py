@@ -4,6 +4,7 @@ Readers, metrics and pictures are imported where they are used: `usd3 sample` ne
 """
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -204,11 +205,12 @@ class Text(Kind):
         """Bits per character and per byte of the text, and perplexity per token."""
         tokens = truth[: max(1, _COUNTED // truth.shape[1])].flatten().tolist()
         text = self.codec.decode(tokens)
-        rates = {"bits_per_character": len(tokens) / len(text), "bits_per_byte": len(tokens) / len(text.encode())}
+        size = len(text.encode("utf-8", "surrogatepass"))
+        rates = {"bits_per_character": len(tokens) / len(text), "bits_per_byte": len(tokens) / size}
         if self.tokenizer == "bytes":
             rates["bits_per_byte"] = 1.0
         found = {key: Summary(bits * rate, 0.0) for key, rate in rates.items()}
-        return found | {"perplexity": Summary(2.0**bits, 0.0)}
+        return found | {"perplexity": Summary(2.0**bits if bits < 1024 else math.inf, 0.0)}
 
     def reference_models(self, train: Tensor) -> dict[str, ReferenceModel]:
         """n-gram models with contexts of 1, 3 and 5 tokens, as far as there are numbers for so many n-grams."""
