@@ -45,10 +45,10 @@ def train(options: TrainOptions, names: list[str]) -> None:
     named = options.resume or (None if is_main() else os.environ.get(_FOLDER_VARIABLE)) or options.run
     alone = named is not None or rank_and_world()[1] == 1
     require(alone, "run", options.run, "the folder of the run, as a launcher started several processes")
-    recipe.data.make_absolute()
     trust = " --trust_code true" if foreign_classes(recipe) else ""
     with run_folder(f"train{trust}", named, "-".join(Path(name).stem for name in names)) as folder:
         os.environ[_FOLDER_VARIABLE] = str(folder)
+        recipe.data.make_absolute()
         try:
             fit(recipe, folder, resume=options.resume is not None, progress=options.progress)
         finally:

@@ -69,6 +69,16 @@ def test_strings_become_tokens_and_come_back(container):
     assert dataset.kind.describe() == "strings of at most 4 letters, 3 different ones"
 
 
+def test_words_are_no_proteins_with_unknown_letters():
+    words = ["AXLE", "TAXI", "EXIT", "LATE"]
+    dataset = LetterSequence.from_objects(words, DataConfig("sequence"))
+    assert (dataset.kind.letters, dataset.kind.form) == ("AEILTX", "other")
+    assert strings_of(dataset) == sorted(words)
+    given = DataConfig("sequence", sequence=SequenceOptions(alphabet="ACGT"))
+    with pytest.warns(UserWarning, match="1 N .* are unknown"):
+        assert LetterSequence.from_objects(["ACGT", "ANGT"], given).kind.letters == "ACGT"
+
+
 def test_a_series_of_strings_is_a_list():
     pandas = pytest.importorskip("pandas")
     series = pandas.Series(["ACGT", "CCGA", "TTTT"])

@@ -160,3 +160,25 @@ def test_numbers_whose_range_is_infinite_are_learnt():
     assert abs(float(weights.sum()) / len(weights) - 0.5) < 0.05
     whole = read_frame(pd.DataFrame({"x": np.linspace(-1.7, 1.7, 50) * 1e308}))  # integers, all of them different
     assert whole.kind.names == ["x"]
+
+
+def test_long_integers_that_all_differ_are_kept_with_a_warning(tmp_path):
+    with pytest.warns(
+        UserWarning, match=r"column x is kept, although .* name persons \(--data\.table\.columns '\{\"x\""
+    ):
+        dataset = table(tmp_path, [6_000_000 + 7919 * i for i in range(50)])
+    assert dataset.kind.schema[0].type == "number"
+
+
+def test_durations_come_back_and_can_be_asked_for():
+    spans = pd.to_timedelta(np.arange(300) * 61, unit="s")
+    dataset = read_frame(pd.DataFrame({"span": spans, "n": np.arange(300) % 3}))
+    column = dataset.kind.schema[0]
+    assert (column.type, column.name) == ("duration", "span")
+    tokens, known = dataset.kind.tokens(pd.DataFrame({"span": spans}))
+    back = dataset.kind.objects(tokens)
+    assert known[:, 0].all()
+    assert back["span"].dtype == spans.dtype
+    assert back["span"].between(spans.min(), spans.max()).all()
+    weights = dataset.kind.weights({"span": (pd.Timedelta(0), pd.Timedelta("1h"))})[0]
+    assert 0 < float(weights.sum()) < column.size

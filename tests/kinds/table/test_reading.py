@@ -59,6 +59,7 @@ def test_the_splits_are_rows_of_the_file(tmp_path, tiny_chunks):
         assert back["column_9"].tolist() == [line[8] for line in lines]
 
 
+@pytest.mark.filterwarnings("ignore:column .* is kept")
 def test_memory_stays_bounded_while_a_file_is_read(tmp_path, monkeypatch):
     """A file of 1.7 MB with columns of many numbers and of many words; its cells as Python texts take 10 MB."""
     for module, name, size in (

@@ -118,7 +118,7 @@ class Pieces:
         if self.whole:
             further = np.minimum(within * size, _BELOW_2_63).astype(np.int64)
             return np.asarray(low + np.minimum(further, high - low))
-        return np.clip(2 * (low / 2 + within * size), low, high)
+        return np.asarray(np.clip(2 * (low / 2 + within * size), low, high))
 
 
 def _size(low: Numbers, high: Numbers) -> NDArray[np.float64]:

@@ -78,7 +78,7 @@ class Column:
 
     Args:
         name: its name.
-        type: "category", "ordered", "number" or "date".
+        type: "category", "ordered", "number", "date" or "duration".
         dtype: the dtype of pandas that it has in a DataFrame.
         has_missing: whether its last category is a missing cell.
         marker: how a missing cell is written in a file.
@@ -248,6 +248,7 @@ def column_from(values: Any) -> Column:
     """The column that plain JSON describes."""
     from usd3.kinds.table.categories import Categories
     from usd3.kinds.table.dates import Dates
+    from usd3.kinds.table.durations import Durations
     from usd3.kinds.table.numbers import Numbers
 
     if isinstance(values, Column):
@@ -257,6 +258,7 @@ def column_from(values: Any) -> Column:
         "ordered": Numbers,
         "number": Numbers,
         "date": Dates,
+        "duration": Durations,
     }
     word = values.get("type") if isinstance(values, dict) else None
     require(word in classes, "type of a column", word, f"one of {', '.join(classes)}")

@@ -17,6 +17,7 @@ __all__ = ["columns_of"]
 
 _MOSTLY_DIFFERENT = 0.9  # texts of which more differ are names of the rows
 _FEWEST_FOR_ID = 10  # rows
+_LIKE_AN_ID = 10**6  # numbers of seven digits may be names of persons, if they all differ
 _FEW_WORDS = 0.02  # of the cells of a column of numbers: they are rather mistakes
 _ID_NAME = re.compile(r"(^|[\W_])(id|ids|uuid|guid|index|idx|key|pk|rowid|rownum)$|[a-z](Id|ID|Key|UUID)$", re.ASCII)
 
@@ -69,11 +70,17 @@ class _Detection:
             return None if self._is_row_number() else make.numbers()
         if summary.kind == "date" or summary.formats:
             return make.dates()
+        if summary.kind == "duration":
+            return make.durations()
         return make.categories() if self._warn_of_words() or not self._is_name() else None
 
     def _chosen(self, chosen: str) -> Column:
         """The column of a type that the user chose."""
         word, _, form = chosen.partition(":")
+        if self.summary.kind == "duration":
+            expected = "number, ordered or ignore for a column of durations"
+            require(word in ("number", "ordered"), f"data.table.columns.{self.name}", chosen, expected)
+            return self.make.durations(word)
         if word == "category":
             expected = "date or ignore for a column of dates"
             require(self.summary.kind != "date", f"data.table.columns.{self.name}", chosen, expected)
@@ -109,6 +116,10 @@ class _Detection:
             return False
         follow = not summary.pruned and values[-1].item() - values[0].item() == len(values) - 1
         if _ID_NAME.search(self.name) is None and not follow:
+            if values.dtype.kind in "iu" and float(np.median(np.abs(values.astype(np.float64)))) >= _LIKE_AN_ID:
+                option = json.dumps({self.name: "ignore"}, ensure_ascii=False)
+                why = "its numbers are long and all different, as those of telephones and passports, which name persons"
+                self.make.warn(f"is kept, although {why} (--data.table.columns '{option}' leaves it out)")
             return False
         what = "its numbers follow each other" if follow else "its numbers are all different"
         self._warn_left_out(what, "number")

@@ -10,9 +10,10 @@ __all__ = ["holds_texts", "is_plain", "normalised"]
 
 
 def normalised(series: Any) -> tuple[str, Any]:
-    """What a Series holds: "text", "number", "bool", "date", "category" or "object", and the Series in this form.
+    """What a Series holds: "text", "number", "bool", "date", "duration", "category" or "object".
 
-    "object" stands for a mixture of texts, numbers and booleans; cells of other types become texts.
+    Also returns the Series in this form. "object" stands for a mixture of texts, numbers and booleans; cells of other
+    types become texts.
     """
     pd = require_pandas()
     types = pd.api.types
@@ -27,6 +28,8 @@ def normalised(series: Any) -> tuple[str, Any]:
         return "number", (series if exact else pd.Series(values).where(np.isfinite(np.asarray(values))))
     if types.is_datetime64_any_dtype(dtype):
         return "date", (series.astype("datetime64[us]") if str(dtype).startswith(("date32", "date64")) else series)
+    if dtype.kind == "m":
+        return "duration", series
     if not is_text_dtype(str(dtype)) and not types.is_object_dtype(dtype):
         return "text", series.astype(object).map(str, na_action="ignore")
     inferred = types.infer_dtype(series, skipna=True)
@@ -41,6 +44,8 @@ def normalised(series: Any) -> tuple[str, Any]:
         return "bool", series.astype("boolean")
     if inferred in ("datetime", "datetime64", "date"):
         return "date", _times(series)
+    if inferred in ("timedelta", "timedelta64"):
+        return "duration", pd.to_timedelta(series)
     plain = series.map(lambda value: value if is_plain(value) else str(value), na_action="ignore")
     return ("text" if types.infer_dtype(plain, skipna=True) == "string" else "object"), plain
 

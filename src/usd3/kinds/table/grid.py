@@ -43,7 +43,7 @@ class Grid:
             return values.astype(np.float64)
         if values.dtype.kind == "i" and self.decimals == 0:
             reach = [min(max(self.offset + end, _INT64[0]), _INT64[1]) for end in _INT64]
-            place, left = np.divmod(np.clip(values.astype(np.int64), *reach) - self.offset, self.step)
+            place, left = np.divmod(np.clip(values.astype(np.int64), reach[0], reach[1]) - self.offset, self.step)
             return np.asarray(place + (left >= self.step - self.step // 2), dtype=np.int64)
         place = (values.astype(np.float64) * 10.0**self.decimals - self.offset) / self.step
         return np.rint(np.clip(place, -(2.0**62), 2.0**62)).astype(np.int64)

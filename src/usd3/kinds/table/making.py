@@ -24,6 +24,7 @@ from usd3.kinds.table.dates import (
     zone_of,
 )
 from usd3.kinds.table.dtypes import normalised
+from usd3.kinds.table.durations import Durations, ticks_of_durations
 from usd3.kinds.table.grid import grid_of
 from usd3.kinds.table.numbers import Numbers
 from usd3.kinds.table.options import TableOptions
@@ -205,12 +206,20 @@ class ColumnMaker:
         shared = self._shared("datetime64[us]", is_text=summary.kind == "text")
         return Dates(grid=grid, **details, **fields, **shared)
 
+    def durations(self, word: str | None = None) -> Column:
+        """A column of durations; `word` is the choice of the user, "ordered" or "number"."""
+        values, counts = self._ticks()
+        grid = grid_of(values, 0)
+        fields = self._distribution(grid.raw(values), counts, word) | {"type": "duration"}
+        return Durations(grid=grid, unit=self.summary.unit, **fields, **self._shared(self.summary.dtype))
+
     def _ticks(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The different times in units since 1970, and how often each occurs."""
+        """The different times in units since 1970, or durations in units, and how often each occurs."""
         counts = self.summary.counts
         if not self.summary.pruned:
             return _summed(np.array(list(counts), dtype=np.int64), np.fromiter(counts.values(), dtype=np.int64))
-        ticks, known = ticks_of(normalised(self.table.sample[self.name])[1], self.summary.unit)
+        kind, series = normalised(self.table.sample[self.name])
+        ticks, known = (ticks_of if kind == "date" else ticks_of_durations)(series, self.summary.unit)
         return _summed(ticks[known], np.ones(int(known.sum()), dtype=np.int64))
 
     def _format(self, chosen: str | None) -> str:

@@ -35,7 +35,7 @@ class Numbers(Column):
         weight: number of rows in each piece.
     """
 
-    grid: Grid = Grid()
+    grid: Grid = Grid()  # noqa: RUF009  # frozen
     least_decimals: int = 0
     comma: bool = False
     is_plain: bool = False

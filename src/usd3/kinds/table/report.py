@@ -12,6 +12,7 @@ from usd3._internal.tables import Table as TextTable
 from usd3._internal.tables import exact
 from usd3.kinds.table.columns import Column
 from usd3.kinds.table.dates import Dates
+from usd3.kinds.table.durations import Durations
 from usd3.kinds.table.measuring import Measured
 from usd3.kinds.table.numbers import Numbers
 from usd3.metrics.tables import pair_trends, shapes
@@ -88,7 +89,8 @@ def _steps(column: Numbers, title: str, real: Measured, generated: Measured) -> 
     low, high = np.quantile(known, [0.005, 0.995]) if len(known) else (0.0, 1.0)
     low, high = (low, high) if low < high else (low - 0.5, low + 0.5)
     edges = np.linspace(low, high, _STEPS + 1)
-    if not column.grid.is_real and not isinstance(column, Dates):  # no bin between two numbers of the grid
+    is_time = isinstance(column, Dates | Durations)
+    if not column.grid.is_real and not is_time:  # no bin between two numbers of the grid
         step = column.grid.step / 10.0**column.grid.decimals
         width = max(1, round((high - low) / step / _STEPS)) * step
         edges = np.arange(low - step / 2, high + width, width)

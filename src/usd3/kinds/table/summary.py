@@ -14,6 +14,7 @@ from usd3.kinds.table.cells import as_texts, is_number
 from usd3.kinds.table.columns import Cells, Scalar
 from usd3.kinds.table.dates import FORMATS, date_formats, ticks_of
 from usd3.kinds.table.dtypes import holds_texts, is_plain, normalised
+from usd3.kinds.table.durations import ticks_of_durations
 from usd3.kinds.table.files import Source
 from usd3.kinds.table.frames import require_pandas
 
@@ -129,6 +130,8 @@ class ColumnSummary:
             if kind == "date" and self.dtype == "object":
                 is_day = pd.api.types.infer_dtype(series, skipna=True) == "date"
                 self.dtype = "date" if is_day else str(cells.dtype)
+            if kind == "duration" and self.dtype == "object":
+                self.dtype = str(cells.dtype)
             if kind == "text" and not holds_texts(series.dtype, cells):
                 self.dtype = "str"
             if kind == "category":
@@ -145,8 +148,8 @@ class ColumnSummary:
 
     def _counted(self, kind: str, cells: Any) -> tuple[NDArray[np.int64], list[Any], NDArray[np.int64]]:
         """The number of each cell's value, the values, and how often each occurs."""
-        if kind == "date":
-            ticks, known = ticks_of(cells, self.unit)
+        if kind in ("date", "duration"):
+            ticks, known = (ticks_of if kind == "date" else ticks_of_durations)(cells, self.unit)
             different, codes = np.unique(ticks[known], return_inverse=True)
             every = np.full(len(ticks), -1, dtype=np.int64)
             every[known] = codes
@@ -185,7 +188,7 @@ class ColumnSummary:
 
 def _unit(dtype: str) -> str:
     """The unit of time of a dtype such as datetime64[ns, UTC]."""
-    found = re.match(r"(?:datetime64|timestamp)\[(s|ms|us|ns)\b", dtype)
+    found = re.match(r"(?:datetime64|timestamp|timedelta64|duration)\[(s|ms|us|ns)\b", dtype)
     return "us" if found is None else found[1]
 
 
