@@ -13,6 +13,7 @@ from usd3._internal.tables import exact
 from usd3.kinds.table.columns import Column
 from usd3.kinds.table.dates import Dates
 from usd3.kinds.table.durations import Durations
+from usd3.kinds.table.durations import Durations
 from usd3.kinds.table.measuring import Measured
 from usd3.kinds.table.numbers import Numbers
 from usd3.metrics.tables import pair_trends, shapes
@@ -95,11 +96,12 @@ def _steps(column: Numbers, title: str, real: Measured, generated: Measured) -> 
         width = max(1, round((high - low) / step / _STEPS)) * step
         edges = np.arange(low - step / 2, high + width, width)
     shares = [np.histogram(np.clip(x[~np.isnan(x)], edges[0], edges[-1]), edges)[0] / max(1, len(x)) for x in values]
-    ticks = None
+    ticks, places = None, np.linspace(edges[0], edges[-1], 3)
     if isinstance(column, Dates):
-        places = np.linspace(edges[0], edges[-1], 3)[[0, 1, 2]]
         days = places.astype(np.int64).astype(f"datetime64[{column.unit}]").astype("datetime64[D]").astype(str)
         ticks = places.tolist(), days.tolist()
+    elif isinstance(column, Durations):
+        ticks = places.tolist(), column.texts(column.grid.raw(places)).tolist()
     return Steps(title, edges, shares[0], shares[1], ticks)
 
 
