@@ -116,7 +116,7 @@ class _Detection:
             return False
         follow = not summary.pruned and values[-1].item() - values[0].item() == len(values) - 1
         if _ID_NAME.search(self.name) is None and not follow:
-            if values.dtype.kind in "iu" and float(np.median(np.abs(values.astype(np.float64)))) >= _LIKE_AN_ID:
+            if _LIKE_AN_ID <= float(np.median(np.abs(values.astype(np.float64)))) < 2**63:
                 option = json.dumps({self.name: "ignore"}, ensure_ascii=False)
                 why = "its numbers are long and all different, as those of telephones and passports, which name persons"
                 self.make.warn(f"is kept, although {why} (--data.table.columns '{option}' leaves it out)")

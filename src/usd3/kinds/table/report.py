@@ -13,7 +13,6 @@ from usd3._internal.tables import exact
 from usd3.kinds.table.columns import Column
 from usd3.kinds.table.dates import Dates
 from usd3.kinds.table.durations import Durations
-from usd3.kinds.table.durations import Durations
 from usd3.kinds.table.measuring import Measured
 from usd3.kinds.table.numbers import Numbers
 from usd3.metrics.tables import pair_trends, shapes
