@@ -11,6 +11,7 @@ from usd3.metrics.tables import (
     contingency_similarity,
     correlation_similarity,
     kolmogorov_smirnov_complement,
+    pair_similarities,
     total_variation_complement,
 )
 
@@ -110,3 +111,25 @@ def test_tables_of_other_columns_are_refused(tables):
         shapes(tables[0], tables[1][["x", "y"]], ["x"])
     with pytest.raises(ValueError, match="generated = no rows: expected at least one row"):
         pair_trends(tables[0], tables[1].iloc[:0], ["x"])
+
+
+def test_one_large_number_moves_the_bins_of_trend_and_not_the_common_ones():
+    """By hand: 1 of 100 pairs differs, so the similarity in common bins is 0.99; Trend finds the others moved, too."""
+    x = np.arange(100) / 100
+    real = pd.DataFrame({"x": x, "half": np.where(x < 0.5, "low", "high")})
+    generated = real.assign(x=np.append(5.0, x[1:]))
+    assert pair_similarities(real, generated, ["x"])["x", "half"] == pytest.approx(0.99)
+    assert pair_trends(real, generated, ["x"])["x", "half"] < 0.3
+
+
+def test_similarities_compare_missing_cells_and_categories(tables):
+    real, generated = tables
+    numbers = ["x", "y", "day"]
+    assert set(pair_similarities(real, real, numbers).values()) == {1.0}
+    trends, found = pair_trends(real, generated, numbers), pair_similarities(real, generated, numbers)
+    assert found["x", "y"] == trends["x", "y"]
+    assert found["letter", "word"] == trends["letter", "word"]
+    holes = real.assign(x=real["x"].where(real["x"] < 1))
+    assert pair_similarities(real, holes, numbers)["x", "letter"] == pytest.approx(1 - (real["x"] >= 1).mean())
+    empty = real.assign(x=np.nan)
+    assert 0 <= pair_similarities(empty, real, numbers)["x", "letter"] < 0.2

@@ -1,4 +1,4 @@
-"""How alike two tables are: column by column and pair by pair, as sdmetrics 0.24.0 measures it.
+"""How alike two tables are: column by column and pair by pair. Shape and Trend are those of sdmetrics 0.24.0.
 
 Tables are pandas DataFrames with the same columns. Those named as `numbers` hold numbers or dates, which have an order;
 all others hold categories.
@@ -6,7 +6,7 @@ all others hold categories.
 
 import itertools
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ __all__ = [
     "contingency_similarity",
     "correlation_similarity",
     "kolmogorov_smirnov_complement",
+    "pair_similarities",
     "pair_trends",
     "shapes",
     "total_variation_complement",
@@ -106,13 +107,29 @@ def pair_trends(real: Any, generated: Any, numbers: Collection[str]) -> dict[tup
         generated: a DataFrame with the same columns.
         numbers: the columns of numbers and dates; all others are categories.
     """
+    return _pair_scores(real, generated, numbers, lambda x, y: (_own_bins(x), _own_bins(y)))
+
+
+def pair_similarities(real: Any, generated: Any, numbers: Collection[str]) -> dict[tuple[str, str], float]:
+    """As `pair_trends`, with both tables in the same bins: 10 of equal width over the real numbers.
+
+    Trend compares the first bin of a table with the first bin of the other, wherever they lie: one number that is
+    larger than all others moves every bin of its table.
+    """
+    return _pair_scores(real, generated, numbers, _common_bins)
+
+
+def _pair_scores(
+    real: Any,
+    generated: Any,
+    numbers: Collection[str],
+    binned: Callable[[Floats, Floats], tuple[NDArray[np.int64], NDArray[np.int64]]],
+) -> dict[tuple[str, str], float]:
+    """The similarity of each pair of columns; `binned` puts the numbers of both tables into bins."""
     _require_same_columns(real, generated)
     floats = {name: (_floats(real[name]), _floats(generated[name])) for name in real.columns if name in numbers}
     codes = {
-        name: (_bins(floats[name][0]), _bins(floats[name][1]))
-        if name in floats
-        else _codes(real[name], generated[name])
-        for name in real.columns
+        name: binned(*floats[name]) if name in floats else _codes(real[name], generated[name]) for name in real.columns
     }
     found = {}
     for a, b in itertools.combinations(real.columns, 2):
@@ -149,7 +166,15 @@ def _codes(real: Any, generated: Any) -> tuple[NDArray[np.int64], NDArray[np.int
     return first, second
 
 
-def _bins(x: Floats) -> NDArray[np.int64]:
+def _common_bins(real: Floats, generated: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The bins 0..9 of the numbers of both tables; the outermost are open. A missing cell is -1."""
+    known = real[~np.isnan(real)]
+    edges = np.histogram_bin_edges(known, _BINS)[1:-1] if len(known) else np.zeros(0)
+    first, second = (np.where(np.isnan(x), -1, np.digitize(x, edges)).astype(np.int64) for x in (real, generated))
+    return first, second
+
+
+def _own_bins(x: Floats) -> NDArray[np.int64]:
     """The bin of each number, 1..11: the largest has one of its own, which missing cells share, as in sdmetrics."""
     known = x[~np.isnan(x)]
     if not len(known):

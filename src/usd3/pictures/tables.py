@@ -226,7 +226,7 @@ def trend_map(names: Sequence[str], scores: NDArray[np.float64], path: Path | st
     key = figure.colorbar(image, ax=axes, aspect=30, pad=0.01)
     key.ax.tick_params(length=0, labelsize=8, labelcolor=SOFT_INK)
     key.outline.set_visible(False)
-    axes.set_title("similarity of pairs of columns, real and generated rows", color=INK, fontsize=9)
+    axes.set_title("similarity of pairs of columns, real and generated rows in the same bins", color=INK, fontsize=9)
     save(figure, path)
 
 

@@ -50,8 +50,14 @@ def test_as_many_rows_are_drawn_as_are_held_out(dataset, judge):
         "training_rows": 2700,
         "training_rows_compared": 100,
     }
-    with pytest.raises(ValueError, match="held-out rows = 3: expected at least 4"):
+    with pytest.raises(ValueError, match="held-out rows = 3: expected at least 4: a larger --limit"):
         TableJudge(dataset, TableSettings(), 3, 0)
+    few = read_frame(people(30, 0), bins=5)
+    expected = (
+        r"held-out rows = 3: expected at least 4: train with a larger --data\.test_fraction, or with --data\.table"
+    )
+    with pytest.raises(ValueError, match=expected):
+        TableJudge(few, TableSettings(), None, 0)
     split = Sequences(torch.zeros(4, 2, dtype=torch.long))
     other = Dataset("x", 2, split, split)
     with pytest.raises(ValueError, match="data = x: expected a table"):
@@ -142,12 +148,25 @@ def test_the_report_has_pictures_and_the_worst_first(judge, dataset, tmp_path):
     with open(tmp_path / "report" / "pairs.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 6
-    trends = [float(row["trend"]) for row in rows]
-    assert trends == sorted(trends)
+    similarities = [float(row["similarity"]) for row in rows]
+    assert similarities == sorted(similarities)
+    assert np.mean([float(row["trend"]) for row in rows]) == pytest.approx(judge.scores(tokens)["trend"])
     single = read_frame(people(200, 0)[["job"]])
     alone = TableJudge(single, TableSettings(), None, 0)
     assert alone.report(single.test.tokens.long(), tmp_path / "one") == ["marginals.png", "columns.csv"]
     assert np.isnan(alone.scores(single.test.tokens.long())["trend"])
+
+
+def test_numbers_whose_range_is_infinite_are_measured(tmp_path):
+    rng = np.random.default_rng(0)
+    values = rng.uniform(-1.7, 1.7, size=400) * 1e308
+    dataset = read_frame(pd.DataFrame({"x": values, "y": values / 1e308, "letter": np.where(values > 0, "a", "b")}))
+    judge = TableJudge(dataset, TableSettings(), None, 0)
+    tokens = dataset.train.tokens.long()
+    scores = judge.scores(tokens)
+    assert scores["shape"] > 0.8
+    assert scores["trend"] > 0.7
+    assert "pairs.png" in judge.report(tokens, tmp_path / "report")
 
 
 def test_rows_are_measured_as_numbers_also_where_they_are_texts():

@@ -119,6 +119,14 @@ def test_dates_of_python_come_back():
     assert set(back["day"]) <= set(days)
 
 
+def test_a_data_frame_without_rows_or_columns_is_refused():
+    frame = pd.DataFrame({"a": [1, 2]})
+    with pytest.raises(ValueError, match="data = a DataFrame without rows: expected at least 2 rows"):
+        read_frame(frame[:0])
+    with pytest.raises(ValueError, match="data = a DataFrame without columns"):
+        read_frame(frame[[]])
+
+
 def test_objects_refuse_an_impossible_category(mixed):
     tokens = mixed.test.tokens.long().clone()
     tokens[0, mixed.kind.column("flag")] = 5

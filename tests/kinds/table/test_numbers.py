@@ -168,6 +168,9 @@ def test_long_integers_that_all_differ_are_kept_with_a_warning(tmp_path):
     ):
         dataset = table(tmp_path, [6_000_000 + 7919 * i for i in range(50)])
     assert dataset.kind.schema[0].type == "number"
+    phones = pd.Series([555_0000_000.0 + 7919 * i for i in range(50)]).where(np.arange(50) % 9 > 0)  # with gaps
+    with pytest.warns(UserWarning, match="column phone is kept"):
+        assert read_frame(pd.DataFrame({"phone": phones})).kind.names == ["phone"]
 
 
 def test_durations_come_back_and_can_be_asked_for():

@@ -227,8 +227,21 @@ class Column:
         """(size,) the share of each category that the conditions leave, which must be more than nothing."""
         limits = self.limits(conditions)
         found = np.append(self.value_weights(limits), [float(limits.missing)] * self.has_missing)
-        require(bool((found > 0).any()), "where", ",".join(map(str, conditions)), f"something that {self.has()}")
+        if not (found > 0).any():
+            raise self._nothing_left(conditions)
         return found
+
+    def _nothing_left(self, conditions: Sequence[Condition]) -> ValueError:
+        """The error for conditions that no cell meets: one that none can meet, or several that contradict."""
+        for condition in conditions if len(conditions) > 1 else ():
+            self.weights([condition])
+        expected = f"something that {self.has()}"
+        if len(conditions) > 1:
+            choices = [str(choice) for condition in conditions for choice in condition.choices]
+            either = f"; one or the other is {self.name}={'|'.join(choices)}"
+            is_plain = not any(condition.excluded for condition in conditions)
+            expected = f"conditions that hold together, as a cell meets all of them{either if is_plain else ''}"
+        return ValueError(f"where = {','.join(map(str, conditions))}: expected {expected}")
 
     def has(self) -> str:
         """What the column has, for error messages: "age has: 17..90"."""

@@ -1,6 +1,6 @@
 """Conditions on the columns of a table, typed as text or given as a mapping: `sex=Female,age=30..40`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from usd3._internal.messages import suggestion
 __all__ = ["Choice", "Condition", "conditions_of"]
 
 _EXPECTED = "conditions such as sex=Female,age=30..40, with a comma between two of them"
+_COMMA = 'quotes protect a comma: size="1,5"'
 
 
 @dataclass(frozen=True)
@@ -56,34 +57,55 @@ class Condition:
         return f"{self.column}{'!=' if self.excluded else '='}{'|'.join(map(str, self.choices))}"
 
 
-def conditions_of(where: Mapping[str, Any] | str, columns: Sequence[str]) -> list[Condition]:
+def conditions_of(
+    where: Mapping[str, Any] | str, columns: Sequence[str], left_out: Collection[str] = ()
+) -> list[Condition]:
     """The conditions of a text or a mapping.
 
     Text: `name=value`, `name!=value`, alternatives `a|b`, ranges `30..40`, `30..` and `..40` with both ends included,
     and `name=` for a missing cell. Quotes protect commas, | and dots: `title="Smith, John"`. Mapping: a value, a tuple
-    (low, high) for a range with None for an open end, a list or set of these, or None for a missing cell.
+    (low, high) for a range with None for an open end, a list, set, array, Series or range of these, or None for a
+    missing cell.
 
     Args:
         where: the text or the mapping.
         columns: the names of the columns; others are refused.
+        left_out: the names of columns that the data have and the model has not.
     """
     if isinstance(where, str):
         found = [_condition(part, where) for part in _split(where, ",", where)]
     else:
         require_type(isinstance(where, Mapping), "where", where, f"a mapping, or a text: {_EXPECTED}")
         found = [Condition(str(name), _choices(value, str(name))) for name, value in where.items()]
+    listed = ", ".join(columns[:12]) + (", ..." if len(columns) > 12 else "")
     for condition in found:
-        hint = suggestion(condition.column, columns)
-        listed = ", ".join(columns[:12]) + (", ..." if len(columns) > 12 else "")
-        require(condition.column in columns, "column in where", condition.column, f"one of {listed}{hint}")
+        name = condition.column
+        _require_no_comparison(condition, columns)
+        why = f", as the model learnt without {name}" if name in left_out else suggestion(name, columns)
+        require(name in columns, "column in where", name, f"one of {listed}{why}")
     return found
 
 
+def _require_no_comparison(condition: Condition, columns: Sequence[str]) -> None:
+    """Raise an error for `age>=30`, which is read as a column named `age>`."""
+    name = condition.column[:-1].strip()
+    if condition.column[-1:] in ("<", ">") and condition.column not in columns and name in columns:
+        value = condition.choices[0]
+        meant = f"{name}={value}.." if condition.column[-1] == ">" else f"{name}=..{value}"
+        raise ValueError(f"where = {condition}: expected a range, {meant}, with {value} included")
+
+
 def _choices(value: Any, name: str) -> tuple[Choice, ...]:
-    if isinstance(value, list | set | frozenset):
+    if _is_list(value):
         require(len(value) > 0, f"where[{name}]", value, "at least one value")
         return tuple(_choice(item, name) for item in value)
     return (_choice(value, name),)
+
+
+def _is_list(value: Any) -> bool:
+    """Whether a value is a list of alternatives: also a set, a range, an array, a Series."""
+    is_one = isinstance(value, str | bytes | tuple | Mapping) or getattr(value, "ndim", 1) != 1
+    return isinstance(value, Collection) and not is_one
 
 
 def _choice(value: Any, name: str) -> Choice:
@@ -112,32 +134,34 @@ def _divided(part: str, where: str) -> tuple[str, bool, str]:
             name = _unquoted(part[: i - 1] if excluded else part[:i])
             require(name != "", "where", where, _EXPECTED)
             return name, excluded, part[i + 1 :]
-    raise ValueError(f"where = {where}: expected {_EXPECTED}; {part.strip()!r} has no =")
+    is_compared = "<" in part or ">" in part
+    cure = " (ranges are age=30.. and age=..40)" if is_compared else "" if part == where else f" ({_COMMA})"
+    raise ValueError(f"where = {where}: expected {_EXPECTED}; {part.strip()!r} has no ={cure}")
 
 
 def _typed_choice(text: str, part: str) -> Choice:
     text = text.strip()
-    if text.startswith('"'):
-        return Choice(_unquoted(text))
     if text == "":
         return Choice()
-    low, dots, high = text.partition("..")
-    if not dots:
-        return Choice(text)
-    low, high = low.strip(), high.strip()
+    low, *others = (end.strip() for end in _split(text, "..", part))
+    if not others:
+        return Choice(_unquoted(text))
+    high = "..".join(others)
     require(bool(low or high), "where", part.strip(), "a range such as 30..40, 30.. or ..40")
-    return Choice(text, low or None, high or None, is_range=True)
+    return Choice(text, _unquoted(low) or None, _unquoted(high) or None, is_range=True)
 
 
 def _split(text: str, mark: str, where: str) -> list[str]:
     """The parts of a text between marks that stand outside of quotes."""
-    parts, quoted = [""], False
-    for letter in text:
-        quoted ^= letter == '"'
-        if letter == mark and not quoted:
+    parts, quoted, place = [""], False, 0
+    while place < len(text):
+        quoted ^= text[place] == '"'
+        if text.startswith(mark, place) and not quoted:
             parts.append("")
+            place += len(mark)
         else:
-            parts[-1] += letter
+            parts[-1] += text[place]
+            place += 1
     require(not quoted, "where", where, 'a second " after the first')
     return parts
 

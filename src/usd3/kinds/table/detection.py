@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from usd3._internal.checks import require
 from usd3._internal.messages import suggestion
 from usd3.kinds.table.columns import Column
 from usd3.kinds.table.making import ColumnMaker
+from usd3.kinds.table.nearly import Misfit, misfit_of, missing_with
 from usd3.kinds.table.options import TableOptions
 from usd3.kinds.table.summary import TableSummary
 
@@ -18,7 +18,8 @@ __all__ = ["columns_of"]
 _MOSTLY_DIFFERENT = 0.9  # texts of which more differ are names of the rows
 _FEWEST_FOR_ID = 10  # rows
 _LIKE_AN_ID = 10**6  # numbers of seven digits may be names of persons, if they all differ
-_FEW_WORDS = 0.02  # of the cells of a column of numbers: they are rather mistakes
+_FEW_WORDS = 0.02  # of the cells of a column of numbers or dates: they are rather mistakes
+_EXPOSED = "it cannot be learnt, and may expose persons"
 _ID_NAME = re.compile(r"(^|[\W_])(id|ids|uuid|guid|index|idx|key|pk|rowid|rownum)$|[a-z](Id|ID|Key|UUID)$", re.ASCII)
 
 
@@ -63,7 +64,7 @@ class _Detection:
         if make.is_boolean or summary.kind in ("category", "object"):
             return make.categories()
         if summary.is_beyond:
-            return None if self._is_name() else make.categories()
+            return self._names_or_categories(None)
         if summary.kind == "number" or (summary.kind == "text" and summary.num_words == 0):
             if self._is_date_number():
                 return make.dates()
@@ -72,7 +73,7 @@ class _Detection:
             return make.dates()
         if summary.kind == "duration":
             return make.durations()
-        return make.categories() if self._warn_of_words() or not self._is_name() else None
+        return self._names_or_categories(misfit_of(make))
 
     def _chosen(self, chosen: str) -> Column:
         """The column of a type that the user chose."""
@@ -92,18 +93,23 @@ class _Detection:
         is_number = self.summary.kind == "number" or (self.summary.kind == "text" and self.summary.num_words == 0)
         row, text = self.summary.first_word if self.summary.kind == "text" else (0, self.summary.dtype)
         seen = f'"{text}" in row {row}' if row else f"cells of dtype {text}"
-        cure = f'; if that means "no value": --data.table.missing {_listed(sorted(self.summary.missing), text)}'
+        cure = f'; if that means "no value": --data.table.missing {missing_with(self.summary, text)}'
         require(is_number, f"column {self.name}", seen, f"numbers, as data.table.columns says{cure if row else ''}")
         return self.make.numbers(word)
 
-    def _is_name(self) -> bool:
-        """Whether nearly all texts differ, as names and addresses do; then it warns, and the column is left out."""
-        summary = self.summary
-        different = summary.distinct > _MOSTLY_DIFFERENT * summary.present and summary.present >= _FEWEST_FOR_ID
-        if different:
-            what = "integers" if summary.is_beyond else "texts"
-            self._warn_left_out(f"{summary.distinct:,} of {summary.present:,} {what} differ", "category")
-        return different
+    def _names_or_categories(self, misfit: Misfit | None) -> Column | None:
+        """A column of categories; None if nearly all texts differ, as names and addresses do. Warns of a misfit."""
+        summary, make = self.summary, self.make
+        if misfit is not None and misfit.count < _FEW_WORDS * summary.present:
+            make.warn(f"has {misfit}, so it becomes categories; {misfit.cure}")
+            return make.categories()
+        if summary.distinct <= _MOSTLY_DIFFERENT * summary.present or summary.present < _FEWEST_FOR_ID:
+            return make.categories()
+        what = "integers" if summary.is_beyond else "texts"
+        why = f"{summary.distinct:,} of {summary.present:,} {what} differ, so {_EXPOSED}"
+        why = why if misfit is None else f"it has {misfit}; {misfit.cure}"
+        self._warn_left_out(why, "category")
+        return None
 
     def _is_row_number(self) -> bool:
         """Whether the numbers are all different integers that number the rows, by their name or as they follow."""
@@ -122,33 +128,15 @@ class _Detection:
                 self.make.warn(f"is kept, although {why} (--data.table.columns '{option}' leaves it out)")
             return False
         what = "its numbers follow each other" if follow else "its numbers are all different"
-        self._warn_left_out(what, "number")
+        self._warn_left_out(f"{what}, so {_EXPOSED}", "number")
         return True
 
-    def _warn_left_out(self, reason: str, kept_as: str) -> None:
+    def _warn_left_out(self, why: str, kept_as: str) -> None:
         option = json.dumps({self.name: kept_as}, ensure_ascii=False)
-        told = "it cannot be learnt, and may expose persons"
-        self.make.warn(f"is left out: {reason}, so {told} (--data.table.columns '{option}' keeps it)")
-
-    def _warn_of_words(self) -> bool:
-        """Whether some words stand among numbers, with a warning that says where the first is."""
-        summary = self.summary
-        if summary.kind != "text" or not 0 < summary.num_words < _FEW_WORDS * summary.present:
-            return False
-        row, text = summary.first_word
-        number = f"{summary.num_words:,} cells that are no numbers, such as" if summary.num_words > 1 else "no number:"
-        few = f"has {number} {json.dumps(text, ensure_ascii=False)} in row {row}"
-        cure = f'if that means "no value", --data.table.missing {_listed(sorted(summary.missing), text)}'
-        self.make.warn(f"{few}, so it becomes categories; {cure} makes it numbers")
-        return True
+        self.make.warn(f"is left out: {why} (--data.table.columns '{option}' keeps it)")
 
     def _is_date_number(self) -> bool:
         """Whether all numbers are dates such as 20201231."""
         summary = self.summary
         dates = summary.kind == "text" and summary.formats == ("%Y%m%d",) and len(summary.counts) > 1
         return dates and all("1900" <= str(value)[:4] <= "2100" for value in summary.counts)
-
-
-def _listed(missing: Iterable[str], text: str) -> str:
-    """The option `missing` with one more text, as the shell takes it."""
-    return "'" + json.dumps([*missing, text], ensure_ascii=False) + "'"

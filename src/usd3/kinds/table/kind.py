@@ -290,7 +290,7 @@ class Table(Kind):
     def _conditions(self, where: Where) -> dict[str, list[Condition]]:
         """The conditions on each column."""
         found: dict[str, list[Condition]] = {}
-        for condition in conditions_of(where, self.names):
+        for condition in conditions_of(where, self.names, self.form.names):
             found.setdefault(condition.column, []).append(condition)
         return found
 

@@ -108,7 +108,7 @@ class ColumnMaker:
 
     # ---- numbers ------------------------------------------------------------------------------------------------
 
-    def _texts(self) -> tuple[Any, NDArray[Any]]:
+    def texts_and_counts(self) -> tuple[Any, NDArray[Any]]:
         """The different texts of the column, a Series, and how often each occurs; of many values those of a sample."""
         counts = self.summary.counts
         if not self.summary.pruned:
@@ -121,7 +121,7 @@ class ColumnMaker:
         """The different numbers, sorted, and how often each occurs; of very many values those of a sample."""
         summary = self.summary
         if summary.kind == "text":
-            texts, counts = self._texts()
+            texts, counts = self.texts_and_counts()
             return _summed(parse_numbers(texts, summary.comma), counts)
         if not summary.pruned:
             return _summed(np.array(list(summary.counts)), np.fromiter(summary.counts.values(), dtype=np.int64))
@@ -132,7 +132,7 @@ class ColumnMaker:
     @cached_property
     def _decimals_of_texts(self) -> tuple[int, int] | None:
         """The least and the most decimals of a file; None: there is an exponent, or there are no texts."""
-        return decimals_of(self._texts()[0], self.summary.comma) if self.summary.kind == "text" else None
+        return decimals_of(self.texts_and_counts()[0], self.summary.comma) if self.summary.kind == "text" else None
 
     def _decimals(self, values: NDArray[Any]) -> tuple[int, int | None]:
         """The least and the most decimals; None: more than float64 can say."""
@@ -192,7 +192,7 @@ class ColumnMaker:
         else:
             require(summary.kind == "text", f"column {self.name}", f"dtype {summary.dtype}", "dates, or texts of dates")
             form = self._format(form)
-            texts, counts = self._texts()
+            texts, counts = self.texts_and_counts()
             times = parse_dates(texts, form)
             padded = bool((write_dates(times[:1000], form) == texts[:1000].to_numpy()).all())
             digits = texts.str.extract(r"\.(\d+)Z?$")[0].str.len().max() if "%f" in form else 6
@@ -227,7 +227,7 @@ class ColumnMaker:
         formats = self.summary.formats or ()
         if chosen is not None:
             require(is_date_format(chosen), f"data.table.columns.{self.name}", chosen, "a format such as %d/%m/%Y")
-            texts = self._texts()[0]
+            texts = self.texts_and_counts()[0]
             wrong = texts[np.isnat(parse_dates(texts, chosen))].tolist()
             require(not wrong, f"column {self.name}", (wrong or [""])[0], f"dates in the format {chosen}")
             return chosen

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from usd3.kinds.table.categories import Categories
 from usd3.kinds.table.columns import Cells
 from usd3.kinds.table.dtypes import normalised
 from usd3.kinds.table.frames import require_pandas
+from usd3.kinds.table.numbers import Numbers
 from usd3.metrics.closest import RowFeatures, standardised
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Measured:
     """Rows of a table.
 
     Args:
-        frame: a DataFrame; columns of numbers and dates are float64, with nan for a missing cell.
+        frame: a DataFrame; columns of numbers and dates are float64 on their `scale`, with nan for a missing cell.
         tokens: (N, D) int64 the same rows as categories.
         numbers: the names of the columns of numbers and dates.
     """
@@ -45,12 +45,12 @@ class Measured:
         columns, numbers = {}, []
         for i, column in enumerate(table.schema):
             series = frame.iloc[:, i]
-            if isinstance(column, Categories):
+            if not isinstance(column, Numbers):
                 columns[column.name] = series
                 continue
             cells = Cells(normalised(series)[1], table.form.missing, "the rows")
-            values, known = column.parsed(cells)  # type: ignore[attr-defined]
-            columns[column.name] = np.where(known, values.astype(np.float64), np.nan)
+            values, known = column.parsed(cells)
+            columns[column.name] = np.where(known, values.astype(np.float64) * column.scale, np.nan)
             numbers.append(column.name)
         return cls(pd.DataFrame(columns), tokens.long(), tuple(numbers))
 

@@ -84,6 +84,12 @@ class Numbers(Column):
         return len(self.pieces) or len(self.low)
 
     @property
+    def scale(self) -> float:
+        """The factor by which numbers are measured: less than 1 where their squares would be infinite."""
+        largest = float(np.abs(np.concatenate(self.distribution.ends)).max()) if self.grid.is_real else 0.0
+        return 2.0**-600 if largest > 2.0**500 else 1.0
+
+    @property
     def value_labels(self) -> list[str]:
         """The number, or the smallest and the largest number of each bin: "30..34"."""
         low, high = (self.texts(ends) for ends in self.distribution.ends)

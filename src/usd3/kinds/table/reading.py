@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["TableDataset", "read_frame", "read_table", "token_chunks"]
 
 _LARGE = 2**28  # bytes of a file, or of tokens: the tokens of a larger table stay in a file
-_READER_VERSION = 2  # increase it when the reader makes other columns or tokens of a file
+_READER_VERSION = 3  # increase it when the reader makes other columns or tokens of a file
 
 
 @dataclass(frozen=True, eq=False)

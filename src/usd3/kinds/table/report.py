@@ -15,7 +15,7 @@ from usd3.kinds.table.dates import Dates
 from usd3.kinds.table.durations import Durations
 from usd3.kinds.table.measuring import Measured
 from usd3.kinds.table.numbers import Numbers
-from usd3.metrics.tables import pair_trends, shapes
+from usd3.metrics.tables import pair_similarities, pair_trends, shapes
 from usd3.pictures.tables import Bars, PairMap, Steps, marginals_sheet, pair_maps, trend_map
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ _OTHERS = "(others)"
 def write_report(table: "Table", real: Measured, generated: Measured, folder: Path) -> list[str]:
     """Write marginals.png, trends.png, pairs.png, columns.csv and pairs.csv; returns their names.
 
+    Pictures have the similarity of pairs in common bins, and pairs are in its order; pairs.csv also has the trends.
+
     Args:
         table: the kind of the rows.
         real: held-out rows.
@@ -40,23 +42,29 @@ def write_report(table: "Table", real: Measured, generated: Measured, folder: Pa
     """
     shape = shapes(real.frame, generated.frame, real.numbers)
     trends = pair_trends(real.frame, generated.frame, real.numbers)
+    similarities = pair_similarities(real.frame, generated.frame, real.numbers)
     panels = [_panel(column, i, real, generated, shape[column.name]) for i, column in enumerate(table.schema)]
     marginals_sheet(panels, folder / "marginals.png")
-    columns = [[name, "" if np.isnan(score) else exact(score)] for name, score in _worst_first(shape)]
+    columns = [[name, _cell(score)] for name, score in _worst_first(shape)]
     write_whole(folder / "columns.csv", TextTable(["column", "shape"], [columns]).csv())
     if not trends:  # a single column
         return ["marginals.png", "columns.csv"]
     names, place = table.names, {name: i for i, name in enumerate(table.names)}
     scores = np.full((len(names), len(names)), np.nan)
-    for (a, b), score in trends.items():
+    for (a, b), score in similarities.items():
         scores[place[a], place[b]] = scores[place[b], place[a]] = score
     trend_map(names, scores, folder / "trends.png")
-    worst = _worst_first(trends)
+    worst = _worst_first(similarities)
     maps = [_pair_map(table, a, b, score, real, generated) for (a, b), score in worst[:_WORST]]
     pair_maps(maps, folder / "pairs.png")
-    pairs = [[a, b, "" if np.isnan(score) else exact(score)] for (a, b), score in worst]
-    write_whole(folder / "pairs.csv", TextTable(["column", "other column", "trend"], [pairs], names=2).csv())
+    pairs = [[*pair, _cell(score), _cell(trends[pair])] for pair, score in worst]
+    header = ["column", "other column", "similarity", "trend"]
+    write_whole(folder / "pairs.csv", TextTable(header, [pairs], names=2).csv())
     return ["marginals.png", "trends.png", "pairs.png", "columns.csv", "pairs.csv"]
+
+
+def _cell(score: float) -> str:
+    return "" if np.isnan(score) else exact(score)
 
 
 def _worst_first(scores: dict[Any, float]) -> list[tuple[Any, float]]:
@@ -101,6 +109,8 @@ def _steps(column: Numbers, title: str, real: Measured, generated: Measured) -> 
         ticks = places.tolist(), days.tolist()
     elif isinstance(column, Durations):
         ticks = places.tolist(), column.texts(column.grid.raw(places)).tolist()
+    elif column.scale != 1:
+        ticks = places.tolist(), [f"{place / column.scale:.1e}" for place in places]
     return Steps(title, edges, shares[0], shares[1], ticks)
 
 
