@@ -23,7 +23,7 @@ from usd3.training.folder import RECIPE, begin, own_folder, read_recipe, require
 from usd3.training.module import TrainingModule
 from usd3.training.options import LoopConfig
 
-__all__ = ["TrainingRun"]
+__all__ = ["TrainingRun", "callbacks_of"]
 
 
 class TrainingRun(ABC):
@@ -111,7 +111,7 @@ class TrainingRun(ABC):
                     trainer.fit(module, self.data, ckpt_path=start, weights_only=True)
             if trainer.is_global_zero:
                 self.finish(folder)
-            ended = module.clock.over or any(isinstance(c, KeepBest) and c.is_over for c in _callbacks(trainer))
+            ended = module.clock.over or any(isinstance(c, KeepBest) and c.is_over for c in callbacks_of(trainer))
             if trainer.global_step < steps and not ended:
                 raise KeyboardInterrupt(f"stopped at step {trainer.global_step}")
             if start is not None and trainer.global_step == done:
@@ -153,5 +153,6 @@ class TrainingRun(ABC):
         return pl.Trainer(**options | self.trainer_options())
 
 
-def _callbacks(trainer: pl.Trainer) -> list[Any]:
+def callbacks_of(trainer: pl.Trainer) -> list[Any]:
+    """All callbacks of a trainer, which Lightning's types do not know."""
     return trainer.callbacks  # type: ignore[attr-defined,no-any-return]

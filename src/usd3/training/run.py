@@ -24,7 +24,7 @@ from usd3.training.data import SequenceData
 from usd3.training.diffusion import DiffusionTraining
 from usd3.training.early_stop import KeepBest
 from usd3.training.ema import Ema
-from usd3.training.fitting import TrainingRun
+from usd3.training.fitting import TrainingRun, callbacks_of
 from usd3.training.logs import run_logs
 from usd3.training.options import Recipe, TrainingConfig
 from usd3.training.sizes import sized
@@ -178,7 +178,7 @@ class DiffusionRun(TrainingRun):
         done = trainer.global_step
         planned = self._training.steps if self._training.steps < self._recipe.training.steps else None
         config = replace(self._pipeline_config, steps=done, planned=planned, minutes=module.clock.minutes)
-        best = next((callback for callback in _callbacks(trainer) if isinstance(callback, KeepBest)), None)
+        best = next((callback for callback in callbacks_of(trainer) if isinstance(callback, KeepBest)), None)
         if best is not None:
             config = replace(config, best_step=best.step, stopped_early=best.is_over)
         if best is not None and best.step is not None and not best.is_new:
@@ -195,10 +195,6 @@ class DiffusionRun(TrainingRun):
         if logs:
             with suppress(ValueError):
                 loss_plot(logs, folder / "loss.png")
-
-
-def _callbacks(trainer: pl.Trainer) -> list[Any]:
-    return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
 
 
 def _devices(config: TrainingConfig) -> Any:
