@@ -1,17 +1,17 @@
 """Sudoku from start to end: make boards and puzzles, train a model on boards, let it solve puzzles, measure.
 
-    python examples/sudoku.py                                        # 4 x 4 boards, about four minutes on a CPU
-    python examples/sudoku.py benchmark --out runs/sudoku --minutes 10    # 9 x 9 boards, on a GPU
+    python examples/sudoku.py                                             # 4 x 4 boards, about a minute on a CPU
+    python examples/sudoku.py benchmark --out runs/sudoku --minutes 60    # 9 x 9 boards, an hour on two CPU cores
 
 or step by step:
 
-    python examples/sudoku.py make --boards 100000 --puzzles 1000 --out sudoku
-    python examples/sudoku.py train sudoku --run runs/sudoku --minutes 10
-    python examples/sudoku.py solve runs/sudoku --samplers exact --steps 5,10,20,57,100
+    python examples/sudoku.py make --boards 30000 --puzzles 1000 --out sudoku
+    python examples/sudoku.py train sudoku --run runs/sudoku --minutes 60
+    python examples/sudoku.py solve runs/sudoku --samplers "exact entropy:bound=0.01" --steps 5,10,20
 
 No data come from outside, and the same seeds give the same boards. The puzzles are minimal: each has one solution, and
 no given can be removed. No solution is a training board, not even with other names for its symbols. A training that
-is called again goes on where it ended. Further options are those of `usd3 train`, as in --model.depth 12.
+is called again goes on where it ended. Further options are those of `usd3 train`, as in --model.dim 48.
 """
 
 import argparse
@@ -37,6 +37,7 @@ from usd3.kinds.board.kind import Board
 from usd3.kinds.board.notation import usual_symbols, written
 from usd3.kinds.board.puzzles import minimal_puzzles, random_boards
 from usd3.kinds.board.rename import canonical
+from usd3.kinds.board.sudoku import fill_singles
 from usd3.kinds.rendering import Drawn, Request
 from usd3.metrics.boards import are_solved, copied, distinct, obey_rules
 
@@ -47,6 +48,8 @@ BOARDS = {4: 288, 9: 6_670_903_752_021_072_936_960}  # how many solved boards th
 COLUMNS = ("task", "sampler", "steps", "calls", "share", "error", "objects", "seconds")
 MANY_STEPS = 100_000_000  # the minutes are over before
 MEASURED = 256  # held-out boards for the bound
+SAMPLERS = "exact confidence margin entropy entropy:bound=0.01"
+AT_ONCE = 2000  # boards whose puzzles are made at once
 
 
 # ---- make -------------------------------------------------------------------------------------------------------
@@ -77,16 +80,38 @@ def make(out: Path, side: int, boards: int, puzzles: int, seed: int) -> None:
     ]
     write_whole(out / "puzzles.txt", "\n".join(lines) + "\n")
     write_whole(out / "solutions.txt", "\n".join(written(solutions, symbols)) + "\n")
+    taught, taught_given = lessons(train, seed)
+    seconds["lessons"] = round(time.monotonic() - made_boards - seconds["puzzles"], 1)
+    numbers = {name: (part + 1).astype(np.uint8) for name, part in (("train", taught), ("test", test))}
     with written_whole(out / "boards.npz") as part:
-        np.savez_compressed(part, train=(train + 1).astype(np.uint8), test=(test + 1).astype(np.uint8))
+        np.savez_compressed(part, train=numbers["train"], test=numbers["test"], train_given=taught_given)
     givens = given.sum((1, 2))
-    facts = {"train": len(train), "test": len(test), "mean_givens": float(givens.mean()), "seconds": seconds}
+    facts = {
+        "train": len(train),
+        "test": len(test),
+        "lessons": len(taught),
+        "mean_givens": float(givens.mean()),
+        "seconds": seconds,
+    }
     write_whole(file, json.dumps(about | facts, indent=2) + "\n")
     print(f"{len(train):,} boards to train on and {len(test):,} held out, in {seconds['boards']} s")
     print(
         f"{puzzles:,} puzzles of {givens.min()} to {givens.max()} givens, on average {givens.mean():.1f}, in ", end=""
     )
     print(f"{seconds['puzzles']} s: {out}", flush=True)
+
+
+def lessons(boards: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Boards, and masks of the cells that are given in training, (M, K, K) each.
+
+    Each board comes with the cells of a minimal puzzle. If singles do not solve that puzzle, the board comes once more,
+    with all cells that singles fill: the positions in which a solver needs more than singles.
+    """
+    parts = [slice(i, i + AT_ONCE) for i in range(0, len(boards), AT_ONCE)]
+    puzzles = np.concatenate([minimal_puzzles(boards[part], seed + part.start + 1) for part in parts])
+    filled = np.concatenate([fill_singles(boards[part], puzzles[part]) >= 0 for part in parts])
+    hard = ~filled.all((1, 2))
+    return np.concatenate([boards, boards[hard]]), np.concatenate([puzzles, filled[hard]])
 
 
 def splits(boards: np.ndarray, train: int, test: int) -> tuple[np.ndarray, np.ndarray]:
@@ -117,7 +142,8 @@ def train(data: Path, run: Path, recipe: str, minutes: float | None, options: Se
     if (run / "recipe.yaml").is_file():
         words = ["train", "--resume", str(run), *limit, *options]
     else:
-        words = ["train", recipe, "--data.path", str(data / "boards.npz"), "--run", str(run), *limit, *options]
+        words = ["train", recipe, "--data.path", str(data / "boards.npz"), "--run", str(run)]
+        words += ["--training.given", "data", *limit, *options]
     print(f"\n$ usd3 {' '.join(words)}", flush=True)
     status = command(words)
     if status:
@@ -255,7 +281,7 @@ def add_data(parser: argparse.ArgumentParser, side: int, boards: int, puzzles: i
 
 def add_solving(parser: argparse.ArgumentParser, steps: str, draws: int) -> None:
     """Options of the samplers."""
-    parser.add_argument("--samplers", default="exact", help="with commas between (default: %(default)s)")
+    parser.add_argument("--samplers", default=SAMPLERS, help="with spaces between (default: %(default)s)")
     parser.add_argument("--steps", type=numbers, default=numbers(steps), help=f"numbers of sampling steps ({steps})")
     parser.add_argument("--draws", type=int, default=draws, help="boards drawn from nothing (default: %(default)s)")
 
@@ -265,26 +291,26 @@ def parsed(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command")
     making = commands.add_parser("make", help="make boards and puzzles")
-    add_data(making, 9, 100_000, 1000)
+    add_data(making, 9, 30_000, 1000)
     making.add_argument("--out", type=Path, required=True, help="a folder")
     training = commands.add_parser("train", help="train a model on boards")
     training.add_argument("data", type=Path, help="the folder that `make` wrote")
     training.add_argument("--run", type=Path, required=True, help="the folder of the model")
-    training.add_argument("--recipe", default="board", help="board or board-small (default: %(default)s)")
+    training.add_argument("--recipe", default="sudoku", help="a recipe of boards (default: %(default)s)")
     training.add_argument("--minutes", type=float, help="of training; by default as many steps as the recipe says")
     solving = commands.add_parser("solve", help="solve puzzles with a model")
     solving.add_argument("run", type=Path, help="the folder of the model")
     solving.add_argument("--puzzles", type=Path, help="a text of puzzles; by default that beside the training boards")
     solving.add_argument("--out", type=Path, help="a new folder; by default one in that of the model")
-    add_solving(solving, "5,10,20,57,100", 0)
-    small = commands.add_parser("small", help="all in one go, on a CPU; the default")
-    large = commands.add_parser("benchmark", help="all in one go, on a GPU")
-    for one, sizes, recipe, minutes, steps, draws in (
-        (small, (4, 5000, 200), "board-small", 3.0, "1,2,4,8,16,100,1000", 1000),
-        (large, (9, 100_000, 1000), "board", 10.0, "5,10,20,57,100,1000", 1000),
+    add_solving(solving, "5,10,20,57", 0)
+    small = commands.add_parser("small", help="4 x 4 boards, all in one go; the default")
+    large = commands.add_parser("benchmark", help="9 x 9 boards, all in one go")
+    for one, sizes, minutes, steps, draws in (
+        (small, (4, 5000, 200), 0.5, "1,2,4,8,16", 500),
+        (large, (9, 30_000, 1000), 60.0, "2,5,10,20,57", 100),
     ):
         add_data(one, *sizes)
-        one.add_argument("--recipe", default=recipe, help="board or board-small (default: %(default)s)")
+        one.add_argument("--recipe", default="sudoku", help="a recipe of boards (default: %(default)s)")
         one.add_argument("--minutes", type=float, default=minutes, help="of training (default: %(default)s)")
         one.add_argument("--out", type=Path, default=Path("runs/sudoku"), help="a folder (default: %(default)s)")
         add_solving(one, steps, draws)
@@ -307,13 +333,13 @@ def run(options: argparse.Namespace, others: list[str]) -> None:
     elif options.command == "solve":
         out = options.out or new_folder(options.run, "solved")
         require_free(out, "out")
-        samplers = options.samplers.split(",")
+        samplers = options.samplers.split()
         solve(options.run, options.puzzles, out, samplers, options.steps, options.draws, options.seed)
     else:
         data, model = options.out / "data", options.out / "model"
         make(data, options.side, options.boards, options.puzzles, options.seed)
         train(data, model, options.recipe, options.minutes, [*seeded(options), *others])
-        out, samplers = new_folder(options.out, "solved"), options.samplers.split(",")
+        out, samplers = new_folder(options.out, "solved"), options.samplers.split()
         solve(model, data / "puzzles.txt", out, samplers, options.steps, options.draws, options.seed)
 
 

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import usd3
 from support.places import ROOT
 
 PINNED = {
@@ -74,9 +75,8 @@ def test_the_source_distribution_can_be_installed_and_tested(built):
     ours = {str(path.relative_to(ROOT)) for place in places for path in ROOT.glob(f"{place}/**/*.*")}
     ours = {name for name in ours if "__pycache__" not in name}
     assert ours | {"constraints.txt", "Makefile", "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml"} <= inside
-    assert {
-        f"src/usd3/pipeline/models/bach/{name}" for name in ("config.json", "model.safetensors", "README.md")
-    } <= inside
+    files = ("config.json", "model.safetensors", "README.md")
+    assert {f"src/usd3/pipeline/models/{model}/{name}" for model in usd3.list_models() for name in files} <= inside
 
 
 @pytest.mark.xdist_group("packaging")
@@ -89,7 +89,7 @@ def test_the_wheel_is_the_package_alone(built):
     assert {name for name in inside if name.endswith(".py")} == modules
     assert all(name.startswith("usd3/") for name in inside)
     assert not [name for name in inside if "usd3_paper" in name or name.startswith("usd3/paper")]
-    assert "usd3/pipeline/models/bach/model.safetensors" in inside
+    assert {f"usd3/pipeline/models/{model}/model.safetensors" for model in usd3.list_models()} <= inside
 
 
 @pytest.mark.xdist_group("packaging")

@@ -425,7 +425,7 @@ def test_samples_can_be_kept_and_measured_again(run, tmp_path, capsys):
         (["train", "--training.compile", "maybe"], "error: training.compile = maybe: expected true or false"),
         (
             ["train", "--diffusion.noise", "pink"],
-            "diffusion.noise = pink: expected one of uniform, absorbing, marginal",
+            "diffusion.noise = pink: expected one of uniform, absorbing, mixed, marginal",
         ),
         (["evaluate", "a", "--limit", "eight"], "error: limit = eight: expected a whole number or null"),
         (["sample", "a", "--corrector.step_size", "big"], "corrector.step_size = big: expected a number or auto"),
@@ -445,7 +445,8 @@ def test_wrong_commands_end_in_one_clear_line(arguments, message, capsys, tmp_pa
 def test_an_unknown_command(capsys):
     assert main(["paint"]) == 1
     assert (
-        "there is no command 'paint': expected one of train, sample, evaluate, compare, info" in capsys.readouterr().err
+        "there is no command 'paint': expected one of train, sample, evaluate, frontier, grid, compare, info"
+        in capsys.readouterr().err
     )
 
 

@@ -26,8 +26,8 @@ def model(tmp_path, monkeypatch):
 
 
 def test_the_paper_has_nine_settings():
-    found = [astuple(own) for own in sweep.correctors("paper")]
-    assert found[0] == astuple(sweep.CorrectorOptions(0, last=None))
+    found = [astuple(own)[:3] for own in sweep.correctors("paper")]
+    assert found[0] == astuple(sweep.CorrectorOptions(0, last=None))[:3]
     pairs = {(2, 0.001), (2, 0.005), (5, 0.001), (5, 0.002)}
     assert set(found[1:]) == {(*pair, last) for pair in pairs for last in (10, 20)}
     assert len(found) == 9

@@ -158,7 +158,7 @@ CASES = {
     "samples": (lambda: C.bound(MODEL, X, num_samples=0), ValueError, "num_samples = 0: expected an integer >= 1"),
     "samples and times": (lambda: C.bound(MODEL, X, 3, [1.0, 0.0]), ValueError, "num_samples = 3: expected None where"),
     "sampler": (lambda: C.sample(MODEL, (2, 3), 2, sampler="magic"), ValueError, "sampler = magic: expected one of"),
-    "corrector": (lambda: C.sample(MODEL, (2, 3), 2, corrector=5), TypeError, "corrector is a int: expected None or a"),
+    "corrector": (lambda: C.sample(MODEL, (2, 3), 2, corrector=5), TypeError, "corrector is a int: expected None, a"),
     "corrector steps": (lambda: usd3.Corrector(0), ValueError, "num_steps = 0: expected"),
     "corrector size": (
         lambda: usd3.Corrector(step_size="big"),

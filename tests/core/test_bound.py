@@ -9,7 +9,7 @@ import torch
 import usd3
 from support import oracle
 from support.problems import all_pairs, data_categories, of_first_element
-from support.toys import ALPHA, exact_model, known_joint, rows_of
+from support.toys import ALPHA, enumerated_bound, exact_model, known_joint, rows_of
 
 
 def test_prior_is_the_kl_of_the_last_forward_marginal(noise):
@@ -69,20 +69,6 @@ def test_continuous_bound_with_the_exact_denoiser_is_the_log_likelihood_of_one_e
         terms = d.loss_terms(logits[at, x_t], x_t[:, None], torch.full_like(x_t[:, None], x), times[at])
         vlb, ce = (torch.zeros_like(q).index_put((at, x_t), q[at, x_t] * v[:, 0]).sum(1) for v in (terms.vlb, terms.ce))
         assert float((weights * vlb[:-1]).sum() + ce[-1]) == pytest.approx(-np.log(joint.w[x]), abs=1e-6)
-
-
-def enumerated_bound(d, joint, model, times):
-    """E over x_0 ~ w of the bound of the sampler with these steps, by full enumeration of x_0 and x_t."""
-    states = torch.tensor(joint.states)
-    w = torch.from_numpy(joint.w.reshape(-1))
-    total = float((w[:, None] * d.prior(states, times[0])).sum())
-    for t, s in itertools.pairwise(times):
-        q = torch.from_numpy(joint.forward_matrix(float(d.schedule.alpha_bar(t))))
-        logits = model(states, torch.full((len(states),), t, dtype=torch.float64))
-        for i, x_0 in enumerate(states):
-            terms = d.loss_terms(logits, states, x_0.expand_as(states), t, s)
-            total += float(w[i] * (q[i] * terms.vlb.sum(1)).sum())
-    return total
 
 
 @pytest.fixture(scope="module")

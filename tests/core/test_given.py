@@ -112,3 +112,13 @@ def test_a_text_of_another_form_is_refused_with_the_forms_of_this_shape(shape, f
 def test_a_range_beyond_the_object_is_refused_with_its_size(shape, text, expected):
     with pytest.raises(ValueError, match=f"0 <= START < STOP {expected}"):
         named_elements(shape, text)
+
+
+def test_the_elements_that_the_data_give_are_given_for_a_share_of_the_objects():
+    torch.manual_seed(0)
+    x_0, own = torch.zeros(2000, 2, 3, dtype=torch.long), torch.rand(2000, 2, 3) < 0.5
+    assert torch.equal(draw_given("data", x_0, given=own), own)
+    given = draw_given("data", x_0, given=own, share=0.3)
+    chosen = given.flatten(1).any(1)
+    assert torch.equal(given[chosen], own[chosen])
+    assert 0.25 < chosen.float().mean() < 0.35

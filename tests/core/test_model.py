@@ -5,16 +5,19 @@ import torch
 
 import usd3
 from usd3.core.model import (
+    BoundKeywords,
     Cached,
     Denoiser,
     LastEstimate,
-    Tempered,
     Wrapper,
+    bound_keywords,
     device_of,
     ignores_time,
+    is_hollow,
     is_self_conditioned,
     keywords_of,
     nested_models,
+    remembered,
 )
 
 K = 5
@@ -39,7 +42,7 @@ class Head(Wrapper):
     ignores_time = False
 
 
-@pytest.mark.parametrize("wrap", [Wrapper, lambda m: Tempered(m, 2.0), lambda m: Cached(m, K)])
+@pytest.mark.parametrize("wrap", [Wrapper, lambda m: Cached(m, K)])
 def test_a_wrapper_is_seen_through(wrap):
     net = Net()
     for model in (wrap(net), wrap(torch.compile(net, backend="eager")), Wrapper(wrap(net))):
@@ -60,15 +63,80 @@ def test_a_wrapper_may_say_otherwise_and_hides_nothing_else():
 
 def test_the_masks_pass_through_a_wrapper():
     x, given = torch.tensor([[0, 1, 2]]), torch.tensor([[True, False, False]])
-    plain, tempered = (Denoiser(model, K, given, None) for model in (Net(), Tempered(Net(), 2.0)))
-    torch.testing.assert_close(tempered(x, torch.zeros(1)), plain(x, torch.zeros(1)) / 2)
+    plain, inside = (Denoiser(model, K, given, None) for model in (Net(), Wrapper(Net())))
+    assert torch.equal(inside(x, torch.zeros(1)), plain(x, torch.zeros(1)))
 
 
-def test_a_projection_is_formed_before_its_logits_are_divided():
-    hidden, weight = torch.randn(1, 3, 4), torch.randn(K, 4)
-    net = Tempered(lambda x, t: usd3.Projection(hidden, weight), 0.5)
-    x = torch.zeros(1, 3, dtype=torch.long)
-    torch.testing.assert_close(Denoiser(net, K, None, None)(x, torch.zeros(1)), 2 * hidden @ weight.T)
+def test_a_projection_is_formed_before_its_logits_are_adjusted():
+    hidden, weight, seen = torch.randn(1, 3, 4), torch.randn(K, 4), []
+
+    def adjust(logits, x_t, t):
+        seen.append((x_t, t))
+        return 2 * logits
+
+    denoise = Denoiser(lambda x, t: usd3.Projection(hidden, weight), K, None, None, adjust)
+    x, time = torch.zeros(1, 3, dtype=torch.long), torch.zeros(1, dtype=torch.float64)
+    torch.testing.assert_close(denoise(x, time), 2 * hidden @ weight.T)
+    assert seen[0][0] is x
+    assert seen[0][1].dtype == torch.get_default_dtype()
+    wrong = Denoiser(lambda x, t: torch.zeros(1, 3, K), K, None, None, lambda logits, x_t, t: logits[..., 1:])
+    with pytest.raises(ValueError, match=r"adjust\(logits, x_t, t\)\.shape = \(1, 3, 4\)"):
+        wrong(x, time)
+
+
+# ---- labels --------------------------------------------------------------------------------------------------------
+
+
+def told(x_t, t, label=None, absent=None):
+    """Logits that show the label of each object, and which elements are absent."""
+    first = torch.zeros(len(x_t)) if label is None else label[:, 0].float()
+    logits = first[:, None, None].expand(*x_t.shape, K).clone()
+    return logits if absent is None else logits + 10.0 * absent[..., None]
+
+
+def test_a_labelled_model_gets_its_labels_and_a_call_may_have_others():
+    x, t, label = torch.zeros(3, 2, dtype=torch.long), torch.zeros(3), torch.tensor([[1], [2], [-1]])
+    absent = torch.tensor([[True, False]] * 3)
+    model = BoundKeywords(told, label, absent)
+    assert model(x, t)[:, 1, 0].tolist() == [1, 2, -1]
+    assert model(x, t)[:, 0, 0].tolist() == [11, 12, 9]
+    assert model(x, t, label=torch.full((3, 1), 4))[:, 1, 0].tolist() == [4, 4, 4]  # as guidance asks
+    assert bound_keywords(Wrapper(model)).keys() == {"label", "absent"}
+    assert bound_keywords(BoundKeywords(BoundKeywords(told, label), label + 1))["label"].tolist() == [[2], [3], [0]]
+    assert bound_keywords(told) == {}
+
+
+def test_the_labels_of_changed_objects_reach_a_model_that_is_cached_inside():
+    asked = []
+
+    class Net(torch.nn.Module):
+        ignores_time = True
+
+        def forward(self, x_t, t, label):
+            asked.append(label.tolist())
+            return told(x_t, t, label)
+
+    denoise = Denoiser(Cached(BoundKeywords(Net(), torch.tensor([[1], [2], [3]])), K), K, None, None)
+    x = torch.zeros(3, 2, dtype=torch.long)
+    denoise(x, torch.zeros(3))
+    x = x.clone()
+    x[1] = 1
+    assert denoise(x, torch.zeros(3))[:, 0, 0].tolist() == [1, 2, 3]
+    assert asked == [[[1], [2], [3]], [[2]]]
+
+
+def test_what_a_model_remembers():
+    class Timeless(torch.nn.Module):
+        ignores_time = True
+
+    class Hollow(Timeless):
+        is_hollow, ignores_time, self_conditioned = True, False, True
+
+    assert isinstance(remembered(Timeless(), K), Cached)
+    assert isinstance(remembered(Hollow(), K), LastEstimate)
+    assert remembered(told, K) is told
+    assert is_hollow(Wrapper(Wrapper(Hollow())))
+    assert not is_hollow(Timeless())
 
 
 def test_a_cached_model_is_asked_for_the_objects_that_changed_with_their_masks():

@@ -7,6 +7,9 @@ import torch
 import usd3
 from support.problems import D, K, LargestTensor
 from support.statistics import chi_square_p_value
+from usd3.core.options import DiffusionConfig
+from usd3.methods import MDLM, SEDD
+from usd3.methods.transitions import Transitions
 
 N = 200_000
 FALSE_ALARM = 1e-6  # of each statistical test below
@@ -264,3 +267,44 @@ def test_a_support_without_noise_or_with_the_mask_alone_is_refused():
         usd3.Marginal([0.5, 0.5, 0.0]).within(torch.tensor([False, False, True]))
     with pytest.raises(ValueError, match="an element with 0 categories"):
         usd3.Absorbing(3, mask=0).within(torch.tensor([True, False, False]))
+
+
+def test_mixed_noise_has_its_share_of_the_mask_and_the_rest_is_uniform():
+    noise = usd3.Mixed(5, uniform=0.2)
+    np.testing.assert_allclose(noise.probs, [0.05, 0.05, 0.05, 0.05, 0.8])
+    assert (noise.mask, noise.is_absorbing, noise.has_zeros) == (4, False, False)
+    assert repr(noise) == "Mixed(5, uniform=0.2, mask=4)"
+    np.testing.assert_allclose(usd3.Mixed(3, 0.5, mask=0).probs, [0.5, 0.25, 0.25])
+
+
+def test_within_a_support_each_element_of_mixed_noise_keeps_its_mask():
+    noise = usd3.Mixed(4, 0.3).within([[True, True, True, False], [False, True, False, True]])
+    np.testing.assert_allclose(noise.probs, [[0.1, 0.1, 0.1, 0.7], [0, 0.3, 0, 0.7]])
+    assert noise.support.tolist() == [[True, True, True, False], [False, True, False, False]]
+    assert not noise.has_zeros
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1.0, -0.1, float("nan")])
+def test_the_share_of_uniform_noise_is_between_0_and_1(uniform):
+    with pytest.raises(ValueError, match="uniform"):
+        usd3.Mixed(4, uniform)
+    with pytest.raises(ValueError, match=r"diffusion\.uniform"):
+        DiffusionConfig("mixed", uniform=uniform)
+
+
+def test_no_data_have_the_mask_of_mixed_noise():
+    d = usd3.Diffusion(usd3.Mixed(4), usd3.Cosine())
+    with pytest.raises(ValueError, match="3 is the mask"):
+        d.q_sample(torch.tensor([[0, 3]]), 0.5)
+
+
+def test_methods_of_absorbing_noise_refuse_mixed_noise():
+    d = usd3.Diffusion(usd3.Mixed(4), usd3.Linear())
+    with pytest.raises(ValueError, match="absorbing noise for MDLM"):
+        MDLM(d)
+    with pytest.raises(ValueError, match="masks would be left"):
+        SEDD(d, denoise=False)
+    with pytest.raises(ValueError, match="absorbing noise for it"):
+        Transitions.named("absorbing", usd3.Diffusion(usd3.Mixed(4), usd3.Linear(), 4))
+    with pytest.raises(ValueError, match="first_hitting"):
+        d.sample(lambda x, t: torch.zeros(*x.shape, 4), (1, 2), 4, sampler="first_hitting")

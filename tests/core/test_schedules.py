@@ -19,6 +19,7 @@ SCHEDULES = {
     "log_linear": usd3.LogLinear(1e-3),
     "geometric": usd3.Geometric(1e-4, 20.0),
     "geometric_offset": usd3.Geometric(1e-2, 20.0, offset=True),
+    "power": usd3.Power(3.0),
 }
 
 # The formulas of the papers, at 40 digits.
@@ -35,6 +36,7 @@ EXACT = {
     "log_linear": lambda t: 1 - (1 - mpmath.mpf(1e-3)) * t,
     "geometric": lambda t: mpmath.exp(mpmath.mpf(1e-4) - mpmath.mpf(1e-4) ** (1 - t) * mpmath.mpf(20) ** t),
     "geometric_offset": lambda t: mpmath.exp(-(mpmath.mpf(1e-2) ** (1 - t)) * mpmath.mpf(20) ** t),
+    "power": lambda t: (1 - t) ** 3,
 }
 
 

@@ -13,11 +13,11 @@ from support.places import ROOT
 from usd3.core.samplers import Step
 from usd3.kinds.board.kind import Board
 from usd3.kinds.board.rename import canonical
-from usd3.kinds.board.sudoku import count_solutions
+from usd3.kinds.board.sudoku import count_solutions, fill_singles
 from usd3.metrics.boards import copied, distinct, obey_rules
 
 SCRIPT = str(ROOT / "examples" / "sudoku.py")
-TINY = "--model.dim 16 --model.depth 1 --model.heads 1 --training.steps 3 --training.validate_every 0 --progress false"
+TINY = "--model.dim 8 --model.mlp 8 --model.depth 1 --training.steps 3 --training.validate_every 0 --progress false"
 
 
 def run(monkeypatch, *words):
@@ -27,11 +27,24 @@ def run(monkeypatch, *words):
     return stopped.value.code
 
 
+def arrays_of(path):
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
 def test_boards_and_puzzles_are_made_once_and_keep_apart(tmp_path, monkeypatch, capsys):
     options = ("make", "--side", 9, "--boards", 40, "--puzzles", 8, "--seed", 3, "--out", tmp_path / "data")
     assert run(monkeypatch, *options) == 0
-    arrays = np.load(tmp_path / "data" / "boards.npz")
-    assert (len(arrays["train"]), len(arrays["test"])) == (40, 8)
+    arrays = arrays_of(tmp_path / "data" / "boards.npz")
+    assert len(arrays["test"]) == 8
+    assert 40 < len(arrays["train"]) < 80  # those that singles do not solve come twice
+    assert distinct(arrays["train"]) * len(arrays["train"]) == pytest.approx(40)
+    boards, masks = arrays["train"].astype(int) - 1, arrays["train_given"]
+    assert count_solutions(boards, masks).tolist() == [1] * len(boards)
+    hard = (fill_singles(boards, masks) < 0).any((1, 2))
+    assert hard[40:].all()
+    assert hard[:40].sum() == len(boards) - 40
+    assert (masks[40:].sum((1, 2)) >= masks[:40][hard[:40]].sum((1, 2))).all()
     assert (arrays["train"].min(), arrays["train"].max()) == (1, 9)
     assert obey_rules(arrays["train"].astype(int) - 1).all()
     assert copied(arrays["test"], arrays["train"]) == 0
@@ -48,9 +61,9 @@ def test_boards_and_puzzles_are_made_once_and_keep_apart(tmp_path, monkeypatch, 
 
 def test_held_out_boards_differ_from_training_boards_up_to_the_names_of_symbols(tmp_path, monkeypatch):
     assert run(monkeypatch, "make", "--side", 4, "--boards", 900, "--puzzles", 50, "--out", tmp_path) == 0
-    arrays = np.load(tmp_path / "boards.npz")
-    assert distinct(np.concatenate([arrays["train"], arrays["test"]])) == 1
-    assert 200 < len(arrays["train"]) + len(arrays["test"]) <= 288
+    arrays = arrays_of(tmp_path / "boards.npz")
+    both = np.concatenate([arrays["train"], arrays["test"]])
+    assert 200 < distinct(both) * len(both) <= 288
     assert 28 <= len(arrays["test"]) <= 48  # two of the twelve classes
     train, test = (canonical(arrays[name].astype(int) - 1, 4) for name in ("train", "test"))
     assert copied(test, train) == 0
@@ -59,7 +72,7 @@ def test_held_out_boards_differ_from_training_boards_up_to_the_names_of_symbols(
 
 def test_everything_in_one_go_and_again(tmp_path, monkeypatch, capsys):
     out = tmp_path / "all"
-    sizes = ("--boards", 300, "--puzzles", 6, "--draws", 5, "--steps", "2,30", "--samplers", "exact,euler")
+    sizes = ("--boards", 300, "--puzzles", 6, "--draws", 5, "--steps", "2,30", "--samplers", "exact euler")
     assert run(monkeypatch, *sizes, "--out", out, *TINY.split()) == 0
     shown = capsys.readouterr().out
     assert "of 6 puzzles solved, exact, 30 steps" in shown
@@ -70,7 +83,7 @@ def test_everything_in_one_go_and_again(tmp_path, monkeypatch, capsys):
         (task, sampler, steps) for sampler in ("exact", "euler") for steps in ("2", "30") for task in ("solve", "draw")
     ]
     calls = {row["steps"]: float(row["calls"]) for row in rows if row["task"] == "solve" and row["sampler"] == "exact"}
-    assert calls["2"] == 2
+    assert 1 < calls["2"] <= 2
     assert 8 < calls["30"] <= 13  # at most one for each of 12 cells, and the first
     assert json.loads((out / "solved" / "results.json").read_text())["least_bits_per_board"] == pytest.approx(
         8.17, abs=0.01

@@ -521,7 +521,7 @@ def test_a_grid_of_ones_own():
         (lambda d: SEDD(d, eps=0.0), r"eps = 0.0: expected a number in \(0, 0.5\)"),
         (
             lambda d: SEDD(usd3.Diffusion(usd3.Absorbing(K), usd3.Linear()), denoise=False),
-            "denoise = False: expected True for absorbing noise",
+            "denoise = False: expected True for noise with a mask",
         ),
         (
             lambda d: SEDD(usd3.Diffusion(usd3.Uniform(K), usd3.Linear(), num_steps=10)),

@@ -44,13 +44,14 @@ def bigram(tmp_path, monkeypatch):
 
 
 def test_the_packaged_networks():
-    assert sorted(NETS) == ["film", "hollow_transformer", "masked_transformer", "transformer"]
-    assert len(NETS) == 4
+    assert sorted(NETS) == ["film", "hollow_transformer", "masked_transformer", "sudoku", "transformer"]
+    assert len(NETS) == 5
     assert NETS["transformer"] is Transformer
     assert {name: getattr(kind, "is_hollow", False) for name, kind in NETS.items()} == {
         "film": False,
         "hollow_transformer": True,
         "masked_transformer": True,
+        "sudoku": False,
         "transformer": False,
     }
     for other in ("options", "heads", "_time", "Transformer", "usd3.nets.film", ""):

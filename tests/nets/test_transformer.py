@@ -266,3 +266,50 @@ def test_a_vocabulary_for_each_element_needs_their_number_and_forms_the_logits(o
     (name,) = options
     with pytest.raises(ValueError, match=f"{name} = "):
         own(**options)
+
+
+# ---- labels and absent elements ----------------------------------------------------------------------------------
+
+
+def test_every_class_of_a_label_is_seen_and_no_label_is_a_class_of_its_own():
+    net = small(labels=(2, 3))
+    seen = [net(X, T, label=torch.tensor([[a, b]]).expand(3, 2)) for a in (-1, 0, 1) for b in (-1, 0, 1, 2)]
+    for i, logits in enumerate(seen):
+        assert all((logits - other).abs().max() > 1e-4 for other in seen[:i])
+    assert torch.equal(net(X, T), seen[0])
+    each = net(X, T, label=torch.tensor([[0, 1], [-1, -1], [1, 2]]))
+    for row, number in ((0, 6 - 2 + 2), (1, 0), (2, 11)):
+        torch.testing.assert_close(each[row], seen[number][row], atol=1e-5, rtol=1e-5)
+
+
+def test_a_network_predicts_the_labels_from_its_elements_without_padding():
+    net = small(labels=(2, 3))
+    first, second = net.label_logits(X, T)
+    assert (first.shape, second.shape) == ((3, 2), (3, 3))
+    out = []
+    net(X, T, label_out=out)
+    assert torch.equal(out[0], torch.cat([first, second], -1))
+    assert (net.label_logits(X, T, label=torch.tensor([[1, -1]] * 3))[1] - second).abs().max() > 1e-4
+    longer, pad = torch.cat([X, torch.zeros_like(X)], 1), torch.arange(12) >= 6
+    padded = net.label_logits(longer, T, pad=pad.expand(3, 12))
+    torch.testing.assert_close(padded[0], first, atol=1e-4, rtol=1e-4)
+
+
+def test_an_absent_element_has_no_category_and_is_not_given():
+    net = small(absent=True)
+    absent, other = torch.zeros(3, 6, dtype=torch.bool), X.clone()
+    absent[:, 2] = True
+    other[:, 2] = (X[:, 2] + 1) % 7
+    given = torch.ones_like(absent)
+    assert torch.equal(net(X, T, absent=absent), net(other, T, absent=absent))
+    assert torch.equal(net(X, T, absent=absent, given=given), net(X, T, absent=absent, given=given & ~absent))
+    assert (net(X, T, absent=absent) - net(X, T)).abs().max() > 1e-3
+    assert torch.equal(net(X, T, absent=torch.zeros_like(absent)), net(X, T))
+
+
+def test_a_network_without_labels_refuses_them():
+    for arguments in ({"label": torch.zeros(3, 1, dtype=torch.long)}, {"absent": torch.zeros(3, 6, dtype=torch.bool)}):
+        with pytest.raises(ValueError, match=f"{next(iter(arguments))} = "):
+            small()(X, T, **arguments)
+    with pytest.raises(ValueError, match="expected a network with labels"):
+        small().label_logits(X, T)

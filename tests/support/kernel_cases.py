@@ -25,11 +25,13 @@ def support_of(k, rows=4):
 WIDE = {
     "uniform": usd3.Uniform,
     "absorbing": usd3.Absorbing,
+    "mixed": lambda k: usd3.Mixed(k, 0.3),
     "random": lambda k: usd3.Marginal(np.random.default_rng(k).dirichlet(np.full(k, 0.5))),
     "zeros": lambda k: usd3.Marginal(table_with_zeros(k)),
     "per_element_zeros": lambda k: usd3.Marginal(table_with_zeros(k, 4)),
     "uniform_support": lambda k: usd3.Uniform(k).within(support_of(k)),
     "absorbing_support": lambda k: usd3.Absorbing(k).within(support_of(k)),
+    "mixed_support": lambda k: usd3.Mixed(k, 0.3).within(support_of(k)),
 }
 
 

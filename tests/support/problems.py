@@ -18,6 +18,8 @@ WITH_ZEROS = np.array([0.5, 0.0, 0.3, 0.2])
 PER_ELEMENT_ZEROS = np.stack([WITH_ZEROS, RANDOM, np.array([0.0, 0.0, 1.0, 0.0])])
 SUPPORT = np.array([[True, False, True, True], [True, False, False, True], [False, False, True, False]])
 WITHIN = SUPPORT * RANDOM / (SUPPORT * RANDOM).sum(-1, keepdims=True)
+MIXED = np.array([0.1, 0.7, 0.1, 0.1])
+MIXED_WITHIN = 0.3 * SUPPORT / SUPPORT.sum(-1, keepdims=True) + 0.7 * np.eye(K)[1]
 
 NOISES = {
     "uniform": (lambda: usd3.Uniform(K), np.full((D, K), 1 / K)),
@@ -25,12 +27,14 @@ NOISES = {
     "random": (lambda: usd3.Marginal(RANDOM), np.tile(RANDOM, (D, 1))),
     "zeros": (lambda: usd3.Marginal(WITH_ZEROS), np.tile(WITH_ZEROS, (D, 1))),
     "per_element": (lambda: usd3.Marginal(PER_ELEMENT), PER_ELEMENT),
+    "mixed": (lambda: usd3.Mixed(K, 0.3, mask=1), np.tile(MIXED, (D, 1))),
     "per_element_zeros": (lambda: usd3.Marginal(PER_ELEMENT_ZEROS), PER_ELEMENT_ZEROS),
 }
 WITH_SUPPORT = {
     "uniform_support": (lambda: usd3.Uniform(K).within(SUPPORT), SUPPORT / SUPPORT.sum(-1, keepdims=True)),
     "random_support": (lambda: usd3.Marginal(RANDOM).within(SUPPORT), WITHIN),
     "absorbing_support": (lambda: usd3.Absorbing(K, mask=1).within(SUPPORT), np.tile(np.eye(K)[1], (D, 1))),
+    "mixed_support": (lambda: usd3.Mixed(K, 0.3, mask=1).within(SUPPORT), MIXED_WITHIN),
 }
 
 
@@ -97,7 +101,9 @@ def data_like(noise, x):
 def of_first_element(noise):
     """The same noise for objects of one element, the first."""
     if noise.support is not None:
-        whole = usd3.Absorbing(K, noise.mask) if noise.is_absorbing else usd3.Marginal(noise.probs[:1])
+        if noise.mask is None:
+            return usd3.Marginal(noise.probs[:1]).within(noise.support[:1])
+        whole = usd3.Absorbing(K, noise.mask) if noise.is_absorbing else usd3.Mixed(K, noise.uniform, noise.mask)
         return whole.within(noise.support[:1])
     return usd3.Marginal(noise.probs[:1]) if noise.probs.dim() == 2 else noise
 

@@ -1,5 +1,7 @@
 """Toy distributions whose exact answers are known, and random logits."""
 
+import itertools
+
 import numpy as np
 import torch
 
@@ -43,3 +45,17 @@ def exact_model(joint, schedule, dtype=torch.float64):
         return logits.to(dtype)
 
     return model
+
+
+def enumerated_bound(d, joint, model, times):
+    """E over x_0 ~ w of the bound of the sampler with these steps, by full enumeration of x_0 and x_t."""
+    states = torch.tensor(joint.states)
+    w = torch.from_numpy(joint.w.reshape(-1))
+    total = float((w[:, None] * d.prior(states, times[0])).sum())
+    for t, s in itertools.pairwise(times):
+        q = torch.from_numpy(joint.forward_matrix(float(d.schedule.alpha_bar(t))))
+        logits = model(states, torch.full((len(states),), t, dtype=torch.float64))
+        for i, x_0 in enumerate(states):
+            terms = d.loss_terms(logits, states, x_0.expand_as(states), t, s)
+            total += float(w[i] * (q[i] * terms.vlb.sum(1)).sum())
+    return total

@@ -163,3 +163,20 @@ def test_the_code_of_a_strangers_recipe_runs_only_if_it_is_trusted(tmp_path, mon
         usd3.fit(ROWS, "nice.yaml", progress=False, training=TINY["training"])
     with pytest.raises(SystemExit, match="the code ran"):
         usd3.fit(ROWS, "nice.yaml", progress=False, trust_code=True, training=TINY["training"])
+
+
+def test_a_model_with_mixed_noise_is_trained_saved_loaded_sampled_and_measured(tmp_path):
+    rows = np.random.default_rng(0).integers(0, 3, (64, 6))
+    usd3.fit(rows, "mixed", run=tmp_path / "run", **TINY)
+    pipeline = usd3.Pipeline.from_pretrained(tmp_path / "run", device="cpu")
+    noise = pipeline.diffusion.noise
+    assert repr(noise) == "Mixed(4, uniform=0.1, mask=3)"
+    x = pipeline.sample(20, 5, seed=1)
+    assert x.shape == (20, 6)
+    assert (x < 3).all()
+    bound = pipeline.bound(rows[:4], num_samples=8)
+    assert ((bound > 0) & bound.isfinite()).all()
+    given = np.zeros((4, 6), dtype=bool)
+    given[:, :3] = True
+    assert (pipeline.sample(tokens=rows[:4], given=given, num_steps=5)[:, :3].numpy() == rows[:4, :3]).all()
+    np.testing.assert_allclose(pipeline.predict(rows[:4], given).sum(-1), 1, rtol=1e-5)

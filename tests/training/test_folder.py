@@ -244,8 +244,8 @@ def test_an_infinite_gradient_without_clipping_is_not_saved(tmp_path, monkeypatc
     """The loss is a number; its gradient is not."""
     original = train.DiffusionTraining._eager_loss
 
-    def steep(self, x_0, pad):
-        loss, shown = original(self, x_0, pad)
+    def steep(self, *batch):
+        loss, shown = original(self, *batch)
         weight = next(self.model.parameters()).view(-1)[0]
         return loss + (weight - weight.detach()).abs().sqrt(), shown  # its slope at 0 is infinite times 0
 

@@ -22,6 +22,7 @@ __all__ = [
     "as_count",
     "as_mask",
     "as_number",
+    "as_share",
     "as_tokens",
     "expanded",
     "is_integral",
@@ -60,10 +61,22 @@ def as_count(value: Any, name: str, least: int, most: int | None = None) -> int:
 def as_number(value: Any, name: str, above: float, below: float = math.inf, closed: bool = False) -> float:
     """`value` as a float, which must lie in the interval (above, below), or [above, below) with `closed`."""
     allowed = f"a number in {'[' if closed else '('}{above:g}, {below:g})"
-    is_number = isinstance(value, int | float) or hasattr(value, "__float__")
-    require_type(is_number and not isinstance(value, bool | Tensor | str), name, value, allowed)
+    _require_number(value, name, allowed)
     require((value >= above if closed else value > above) and value < below, name, value, allowed)
     return float(value)
+
+
+def as_share(value: Any, name: str, least: float = 0.0, most: float = 1.0, positive: bool = False) -> float:
+    """`value` as a float, which must lie in the closed interval [least, most], or with `positive` in (0, most]."""
+    allowed = f"a number in {'(0' if positive else f'[{least:g}'}, {most:g}]"
+    _require_number(value, name, allowed)
+    require((value > 0 if positive else least <= value) and value <= most, name, value, allowed)
+    return float(value)
+
+
+def _require_number(value: Any, name: str, expected: str) -> None:
+    is_number = isinstance(value, int | float) or hasattr(value, "__float__")
+    require_type(is_number and not isinstance(value, bool | Tensor | str), name, value, expected)
 
 
 class _Check(NamedTuple):

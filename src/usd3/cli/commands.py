@@ -82,6 +82,20 @@ COMMANDS = {
         "MODEL",
         "usd3 evaluate runs/bach --limit 100",
     ),
+    "frontier": Command(
+        "Draw with several samplers, steps and temperatures, and plot quality against network calls and diversity.",
+        "frontier.FrontierOptions",
+        "frontier.frontier",
+        "MODEL",
+        'usd3 frontier runs/bach --samplers "exact first_hitting" --steps "8 16 32 64" --temperatures "1.0 0.8"',
+    ),
+    "grid": Command(
+        "Find the times that lose least with few sampling steps; `usd3 sample --grid best` uses them.",
+        "grid.GridOptions",
+        "grid.grid",
+        "MODEL",
+        "usd3 grid runs/bach --num 256",
+    ),
     "compare": Command(
         "Train several methods under one budget, measure all in the same way, and write one table.",
         "compare.CompareOptions",

@@ -1,16 +1,16 @@
 """What `usd3 compare` compares: its methods, and the data, prefix and sampling steps that they share."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from usd3._internal.checks import require
 from usd3.cli.entries import Entry, about_method, method_words, read_entry, require_names
+from usd3.core.logits import LogitOptions
 from usd3.evaluation.comparison import require_comparable
 from usd3.evaluation.settings import EvaluationSettings
+from usd3.kinds.class_files import absolute_places
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.options import DataConfig
 from usd3.pipeline.config import PipelineConfig
@@ -84,7 +84,7 @@ def with_data_path(entries: Sequence[Entry], path: str | None) -> list[Entry]:
         path: the path to use if none of the methods knows one.
     """
     paths = [data_of(entry).path for entry in entries]
-    first = next((path for path in paths if path is not None), None if path is None else os.path.abspath(path))
+    first = next((path for path in paths if path is not None), None if path is None else absolute_places(path))
     return [replace(entry, data_path=first) if path is None else entry for entry, path in zip(entries, paths)]
 
 
@@ -133,8 +133,7 @@ def require_measurable(entry: Entry, dataset: Dataset, settings: EvaluationSetti
     with about_method(entry.label):
         pipeline = pipeline_for(entry.recipe, dataset)
         method = pipeline.method
-        method.require_temperature(settings.temperature)
-        expected = f"one of {', '.join(method.samplers)}, or null and method.sampler in a recipe"
-        require(settings.sampler in (None, *method.samplers), "evaluation.sampler", settings.sampler, expected)
+        method.require_logits(**LogitOptions(settings.temperature).changed())
         sampler = settings.sampler or method.samplers[0]
+        method.sampler_named(sampler, "evaluation.sampler")
         pipeline.diffusion.grid(method.grid(int(settings.steps or 0), sampler))

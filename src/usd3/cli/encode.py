@@ -73,7 +73,9 @@ def encode(options: EncodeOptions) -> None:
                 parts.append(vqgan.encode_images(split[i : i + _AT_ONCE]))
                 advance(min(i + _AT_ONCE, len(split)))
         tokens[name] = torch.cat(parts)
-    write_image_tokens(str(options.out), tokens["train"], tokens["test"], vqgan.num_codes, source)
+    labels = _labels(images, options.flips)
+    both = tokens["train"], tokens["test"]
+    write_image_tokens(str(options.out), *both, vqgan.num_codes, source, labels, images.classes)
     for name, split in tokens.items():
         used, perplexity = usage(split, vqgan.num_codes)
         shape = " x ".join(map(str, split.shape[1:]))
@@ -81,6 +83,17 @@ def encode(options: EncodeOptions) -> None:
             f"{name}: {len(split)} images as {shape} tokens; {used:.1%} of the codes used, perplexity {perplexity:.1f}"
         )
     print(f"written to {options.out}\n  usd3 train vqcifar10 --data.path {options.out}")
+    if labels is not None:
+        print("with their classes; a model that draws an image of a class:")
+        print(f"  usd3 train vqcifar10 --data.labels true --data.path {options.out}")
+
+
+def _labels(images: Images, flips: bool) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The classes of the encoded images of both splits; None unless both have some."""
+    if images.train_labels is None or images.test_labels is None:
+        return None
+    train = torch.cat([images.train_labels, images.train_labels]) if flips else images.train_labels
+    return train, images.test_labels
 
 
 def _images(options: EncodeOptions) -> Images:

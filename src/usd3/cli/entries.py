@@ -13,6 +13,7 @@ import yaml  # type: ignore[import-untyped]
 
 from usd3._internal.checks import require
 from usd3._internal.messages import suggestion
+from usd3.kinds.class_files import absolute_places
 from usd3.methods import METHODS
 from usd3.pipeline.packaged import find_model
 from usd3.recipes import list_recipes
@@ -74,7 +75,7 @@ def read_entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], R
     with about_method(name or source):
         recipe = read([*base, *parts]).recipe
     if recipe.data.path is not None:
-        recipe.data.path = os.path.abspath(recipe.data.path)
+        recipe.data.path = absolute_places(recipe.data.path)
     return Entry(name or "+".join(Path(part).stem for part in parts), source, recipe)
 
 

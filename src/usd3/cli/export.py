@@ -15,10 +15,12 @@ from usd3._internal.fields import require_fields
 from usd3._internal.files import is_free, write_whole
 from usd3._internal.yaml_json import read_json, read_yaml
 from usd3.evaluation.cards import Card, measured_table, needed_options
+from usd3.kinds.class_files import shared_places
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.options import naming_data_path
 from usd3.kinds.registry import KINDS
 from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.grids import STEP_COSTS, write_step_costs
 from usd3.pipeline.pipeline import Pipeline, save_pretrained
 
 __all__ = ["ExportOptions", "export", "rounded", "without_places"]
@@ -78,6 +80,8 @@ def export(options: ExportOptions) -> None:
         trained = {"parameters": size, "steps": config.steps}
         measured = measured_table(_read(file), out.resolve().name, file, trained, needed_options(config))
     save_pretrained(out, config, rounded(pipeline.model, options.dtype))
+    if pipeline.step_costs is not None:
+        write_step_costs(out / STEP_COSTS, pipeline.step_costs)
     shutil.copymode(out / "config.json", out / "model.safetensors")  # others may read what is shared
     card = Card(
         title=options.name or out.resolve().name,
@@ -145,7 +149,7 @@ def _recipe(run: Path) -> dict[str, Any]:
     if not valid:
         raise ValueError(f"{file}: expected the recipe of a run, with its data and its training")
     data = {name: _named(part) if isinstance(part, dict) else part for name, part in recipe["data"].items()}
-    shared: dict[str, Any] = recipe | {"data": data | {"path": None if path is None else Path(path).name}}
+    shared: dict[str, Any] = recipe | {"data": data | {"path": None if path is None else shared_places(path)}}
     return shared
 
 
@@ -158,7 +162,7 @@ def _named(options: dict[str, Any]) -> dict[str, Any]:
 def _about_data(pipeline: Pipeline, path: str | None) -> dict[str, Any]:
     """The fields of the card about the data. Without the data there are fewer, unless the user said where they are."""
     data = pipeline.config.data
-    name = None if data.path is None else Path(data.path).name
+    name = None if data.path is None else shared_places(data.path)
     try:
         with naming_data_path():
             data = data.at(path)

@@ -4,6 +4,7 @@ import importlib.metadata
 import inspect
 import math
 import platform
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from usd3._internal.weights import weight_shapes
 from usd3._internal.yaml_json import read_json
 from usd3._version import __version__
+from usd3.core.samplers.names import ABOUT, SAMPLERS, option_names
 from usd3.kernels import chosen
 from usd3.kinds.registry import KINDS
 from usd3.methods import METHODS, Method
@@ -52,10 +54,11 @@ def info(options: InfoOptions) -> None:
 
 
 def _packaged(name: str) -> None:
-    """Print the summary of a packaged model's card."""
+    """Print the summary of a packaged model's card, and its samplers."""
     folder = find_model(name)
     print("", f"# The trained model {name} comes with the package: usd3 sample {name}", sep="\n")
     print(*(f"# {line}" for line in model_summary(folder)), f"# Its card: {folder / 'README.md'}", sep="\n")
+    print(f"# More about it: usd3 info {folder}")
 
 
 def _method(method: type[Method]) -> None:
@@ -66,6 +69,16 @@ def _method(method: type[Method]) -> None:
     print("", *(f"# {line}".rstrip() for line in about.splitlines()), sep="\n")
     print(f"# method.options: {', '.join(options) or 'none'}")
     print(f"# method.sampler: {', '.join(method.samplers)}")
+    print(*(f"#   {line}" for line in _sampler_lines(method.samplers)), sep="\n")
+
+
+def _sampler_lines(names: Iterable[str]) -> list[str]:
+    """A line for each sampler: its name, and if it is one of USD3's what it does and which options it has."""
+    lines = []
+    for name in names:
+        options = ", ".join(option_names(SAMPLERS[name])) if name in SAMPLERS else ""
+        lines.append(f"{name:14} {ABOUT.get(name, '')}{f' (options: {options})' if options else ''}".rstrip())
+    return lines
 
 
 def _installation() -> None:
@@ -82,6 +95,8 @@ def _installation() -> None:
     print(f"kinds: {', '.join(sorted(KINDS))}")
     print(f"methods: {', '.join(METHODS)}")
     print(f"networks: {', '.join(NETS)}")
+    print("samplers (`usd3 frontier MODEL` compares them):")
+    print(*(f"  {line}" for line in _sampler_lines(SAMPLERS)), sep="\n")
     models = list_models()
     print(f"trained models: {'usd3 sample NAME draws from one' if models else 'none is packaged'}")
     for name, line in models.items():
@@ -129,6 +144,11 @@ def _diffusion_model(config: PipelineConfig, size: int) -> None:
     print(f"{config.num_classes} categories", *([] if kind is None else kind.details()), sep="\n  ")
     print(f"diffusion: {diffusion.noise} noise, {diffusion.schedule} schedule, {time}")
     print(f"method: {config.method.name}")
+    if config.method.name in METHODS and kind is not None:
+        samplers = config.method.build(config.build_diffusion(kind.support), "usd3").samplers
+        print(f"samplers: {', '.join(samplers)}")
+    for name, classes in config.labels.items():
+        print(f"{name}: {', '.join(classes)}")
     print(f"data: {data.source} {data.path or ''}".rstrip())
 
 

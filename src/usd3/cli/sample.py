@@ -1,21 +1,29 @@
 """usd3 sample: draw from a trained model: new objects, continuations, or fills of gaps."""
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from usd3._internal.checks import as_count
+from usd3._internal.checks import as_count, require
 from usd3._internal.fields import require_fields
 from usd3._internal.files import new_folder
 from usd3._internal.processes import is_main
 from usd3._internal.progress import counted
 from usd3.cli.prompts import DEFAULT_NUM, Prompt, PromptOptions, read_prompt
-from usd3.core.samplers import Corrector, Step
+from usd3.core.coefficients import Times
+from usd3.core.samplers import Corrector, CorrectorMoves, GibbsCorrector, Step
+from usd3.kinds.labels import LABEL
 from usd3.kinds.registry import RenderOptions, require_own_options
 from usd3.kinds.rendering import Drawn, Renderer, Request
+from usd3.pipeline.grids import read_step_costs
+from usd3.pipeline.labels import label_rows, split_where
 from usd3.pipeline.packaged import results_folder
 from usd3.pipeline.pipeline import Pipeline
 
@@ -26,25 +34,42 @@ _MOST_FRAMES = 60
 
 @dataclass
 class CorrectorOptions:
-    """MCMC corrector moves between the steps.
+    """Corrector moves between the steps.
 
     Args:
         num_steps: moves after a step; 0: no corrector.
         step_size: length of a move, or "auto", which is 0.001. A move is shortened if an element would jump with a
             probability above 0.8.
         last: correct only after this many last steps; null: after all steps.
+        kind: "mcmc", the paper's, or "gibbs": a move draws some elements anew from their distribution given the others.
+        count: elements of a Gibbs move.
+        share: the share of the elements of a Gibbs move, in place of `count`; null: `count`.
+        informed: a Gibbs move takes the unmasked elements that are least likely where they are, for hollow networks;
+            false: random ones.
     """
 
     num_steps: int = 0
     step_size: float | Literal["auto"] = 1e-3
     last: int | None = 20
+    kind: Literal["mcmc", "gibbs"] = "mcmc"
+    count: int = 1
+    share: float | None = None
+    informed: bool = False
 
     def __post_init__(self) -> None:
         require_fields(self, "corrector")
+        others = ("count", "share", "informed") if self.kind == "mcmc" else ("step_size",)
+        for name in others:
+            value, usual = getattr(self, name), CorrectorOptions.__dataclass_fields__[name].default
+            require(value == usual, f"corrector.{name}", value, f"{usual}, its default, for corrector.kind {self.kind}")
 
-    def build(self) -> Corrector | None:
+    def build(self) -> CorrectorMoves | None:
         """The corrector; None if `num_steps` is 0."""
-        return Corrector(self.num_steps, self.step_size, self.last) if self.num_steps else None
+        if not self.num_steps:
+            return None
+        if self.kind == "gibbs":
+            return GibbsCorrector(self.num_steps, self.last, count=self.count, share=self.share, informed=self.informed)
+        return Corrector(self.num_steps, self.step_size, self.last)
 
 
 @dataclass
@@ -59,12 +84,18 @@ class SampleOptions(RenderOptions, PromptOptions):
             folder gets samples.npz (tokens), samples.png (up to 100 images), images/ (a file for each, if there are at
             most 100; usd3 decode writes any number) and, with a prompt, inpainting.png.
         corrector: MCMC corrector.
-        sampler: one of the method's; null: its own. USD3 has "exact", and for comparison "euler", "tau_leaping" and
-            "gillespie".
+        sampler: one of the method's, `usd3 info` lists them; null: its own. Some have options:
+            "revision:schedule=rescale,eta=0.1".
+        grid: the times of the steps: "even", "best" (`usd3 grid MODEL` finds it first), or a step_costs.json file.
         temperature: divide the logits by this; below 1, samples are closer to what the model finds likely.
-        where: draw under a condition, for kinds whose elements have names: "sex=Female,age=30..40" draws from the rows
-            of a table with these values. "a|b" allows several values, "30.." has no upper end, "name!=value" excludes
-            a value, and "name=" means a missing one; quotes protect commas inside a value.
+        top_k: draw each element only from its k likeliest categories; null: from all.
+        top_p: draw each element only from its fewest likeliest categories with this total probability.
+        guidance: how closely to follow the label, the prompt's given elements, or the single values of `where`: 1 as
+            the model does, above 1 closer. Any number but 0 and 1 doubles the work.
+        where: draw under a condition. A label of the data: "label=cat" draws objects of this class. For kinds whose
+            elements have names: "sex=Female,age=30..40" draws from the rows of a table with these values. "a|b" allows
+            several values, "30.." has no upper end, "name!=value" excludes a value, and "name=" means a missing one;
+            quotes protect commas inside a value.
         animate: also write denoising.gif, the way from noise to the samples.
         seed: seed of all draws.
         batch_size: objects at once; null: chosen by memory.
@@ -78,7 +109,11 @@ class SampleOptions(RenderOptions, PromptOptions):
     out: str | None = None
     corrector: CorrectorOptions = field(default_factory=CorrectorOptions)
     sampler: str | None = None
+    grid: str = "even"
     temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    guidance: float = 1.0
     where: str | None = None
     animate: bool = False
     seed: int = 0
@@ -106,7 +141,7 @@ def sample(options: SampleOptions) -> None:
     if is_main():
         out = new_folder(results_folder(options.model), "samples") if options.out is None else Path(options.out)
         drawn = _drawn(x, prompt, frames, pipeline, options)
-        _write_arrays(out, x, prompt, pipeline)
+        _write_arrays(out, x, prompt, pipeline, options)
         try:
             if out.suffix != ".npz":
                 renderer.write(drawn, out)
@@ -142,8 +177,10 @@ def _draw(
     num = num if prompt.tokens is None else len(prompt.tokens)
     frames: list[Tensor] = []
     complete = not (options.animate or str(options.out).endswith(".gif"))
-    batches = -(-num // (options.batch_size or pipeline.batch_size(num)))
-    with counted("sampling", pipeline.num_moves(options.steps, options.sampler) * batches) as count:
+    calls = 1 if options.guidance in (0, 1) else 2  # rows of the network for each object
+    batches = -(-num // (options.batch_size or max(1, pipeline.batch_size(calls * num) // calls)))
+    steps = _times(options, pipeline)
+    with counted("sampling", pipeline.num_moves(steps, options.sampler) * batches) as count:
 
         def watch(step: Step) -> None:
             count(step)
@@ -154,26 +191,51 @@ def _draw(
                 complete = last
 
         how: dict[str, Any] = {
-            "num_steps": options.steps,
+            "num_steps": steps,
             "corrector": options.corrector.build(),
             "sampler": options.sampler,
             "temperature": options.temperature,
+            "top_k": options.top_k,
+            "top_p": options.top_p,
+            "guidance_scale": options.guidance,
             "seed": options.seed,
             "batch_size": options.batch_size,
             "callback": watch,
         }
-        where = None if options.where is None else pipeline.kind.weights(options.where)
-        if prompt.tokens is None:
-            x = pipeline.sample(num, where=where, **how)
-        elif where is None and prompt.pad is None and prompt.given is not None:
-            x = pipeline.fill(prompt.tokens, prompt.given, **how)
-        else:
-            where = where if where is None or pipeline.kind.filling is None else where * pipeline.kind.filling
-            x = pipeline.sample(tokens=prompt.tokens, given=prompt.given, pad=prompt.pad, where=where, **how)
+        how["labels"], rest = _condition(options, pipeline)
+        where = None if rest is None else pipeline.kind.weights(rest)
+        with _named_as_options():
+            if prompt.tokens is None:
+                x = pipeline.sample(num, where=where, **how)
+            elif where is None and prompt.pad is None and prompt.given is not None:
+                x = pipeline.fill(prompt.tokens, prompt.given, **how)
+            else:
+                where = where if where is None or pipeline.kind.filling is None else where * pipeline.kind.filling
+                x = pipeline.sample(tokens=prompt.tokens, given=prompt.given, pad=prompt.pad, where=where, **how)
     return x, frames
 
 
-def _write_arrays(out: Path, x: Tensor, prompt: Prompt, pipeline: Pipeline) -> None:
+@contextmanager
+def _named_as_options() -> Iterator[None]:
+    """Inside, an error names the option of the command line in place of the argument of `Pipeline.sample`."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(re.sub(r"^guidance_scale\b", "guidance", str(error))) from None
+
+
+def _times(options: SampleOptions, pipeline: Pipeline) -> int | Times | None:
+    """The number of steps, or their times."""
+    if options.grid == "even":
+        return options.steps
+    if options.grid != "best":
+        file = Path(options.grid)
+        require(file.is_file(), "grid", options.grid, "even, best, or a step_costs.json file of `usd3 grid`")
+        pipeline.step_costs = read_step_costs(file)
+    return pipeline.best_grid(options.steps)
+
+
+def _write_arrays(out: Path, x: Tensor, prompt: Prompt, pipeline: Pipeline, options: SampleOptions) -> None:
     if out.suffix not in ("", ".npz"):
         return
     arrays: dict[str, Any] = {"tokens": x.numpy()}
@@ -181,6 +243,10 @@ def _write_arrays(out: Path, x: Tensor, prompt: Prompt, pipeline: Pipeline) -> N
         arrays["given"] = prompt.given.numpy()
     if prompt.pad is not None:
         arrays["pad"] = prompt.pad.numpy()
+    names = pipeline.config.labels
+    label = label_rows(_condition(options, pipeline)[0], names, len(x))
+    if label is not None and list(names) == [LABEL]:  # data with labels, as `usd3 train` reads them
+        arrays[f"tokens_{LABEL}"], arrays[f"{LABEL}_classes"] = label[:, 0].numpy(), np.array(names[LABEL])
     pipeline.kind.write_arrays(out, **arrays)
 
 
@@ -191,7 +257,15 @@ def _drawn(x: Tensor, prompt: Prompt, frames: list[Tensor], pipeline: Pipeline, 
     decoded = [_decoded_frame(frame, pipeline) for frame in frames]
     mask = pipeline.diffusion.noise.mask
     parts = (x, prompt.given, prompt.pad, prompt.tokens, prompt.names, decoded, mask)
-    return Drawn(*parts, seed=options.seed, where=options.where)
+    return Drawn(*parts, seed=options.seed, where=_condition(options, pipeline)[1])
+
+
+def _condition(options: SampleOptions, pipeline: Pipeline) -> tuple[dict[str, Any] | None, str | None]:
+    """The labels that `--where` names, and the rest of it, which is about elements."""
+    if options.where is None:
+        return None, None
+    named, rest = split_where(options.where, pipeline.config.labels, pipeline.kind)
+    return named, rest  # type: ignore[return-value]  # the rest of a text is a text
 
 
 def _decoded_frame(frame: Tensor, pipeline: Pipeline) -> Tensor:

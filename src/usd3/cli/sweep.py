@@ -78,7 +78,7 @@ def sweep(options: EvaluateOptions) -> None:
     if is_main():
         print(f"results go to {folder}; with --out {folder} the same command goes on", file=sys.stderr)
     for number, corrector in enumerate(chosen, start=1):
-        if not any(measured["corrector"] == asdict(corrector) for measured in results):
+        if not any(CorrectorOptions(**measured["corrector"]) == corrector for measured in results):
             title = f"sampling {number}/{len(chosen)} ({label(corrector)})"
             results.append(_measured(subject, corrector, results, title))
             if is_main():
@@ -117,10 +117,13 @@ def _kept(folder: Path | None, subject: Subject) -> list[dict[str, Any]]:
 
 def _write(results: Sequence[dict[str, Any]], chosen: Sequence[CorrectorOptions], folder: Path) -> None:
     """Write and print the tables: the chosen correctors in their order, then those measured earlier."""
-    order = [asdict(corrector) for corrector in chosen]
-    ordered = sorted(
-        results, key=lambda part: order.index(part["corrector"]) if part["corrector"] in order else len(order)
-    )
+    order = list(chosen)
+
+    def place(part: dict[str, Any]) -> int:
+        own = CorrectorOptions(**part["corrector"])
+        return order.index(own) if own in order else len(order)
+
+    ordered = sorted(results, key=place)
     rows = [read_row(label(CorrectorOptions(**part["corrector"])), part) for part in ordered]
     references = read_references(results[0])
     text = f"{heading(results[0])}\n\n{text_table(rows, references)}"

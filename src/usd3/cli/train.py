@@ -2,11 +2,11 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from usd3._internal.checks import require
 from usd3._internal.processes import is_main, rank_and_world
 from usd3.cli.runs import run_folder
+from usd3.kinds.class_files import data_name
 from usd3.pipeline.trust import foreign_classes
 from usd3.training.options import Recipe
 from usd3.training.run import fit
@@ -46,7 +46,7 @@ def train(options: TrainOptions, names: list[str]) -> None:
     alone = named is not None or rank_and_world()[1] == 1
     require(alone, "run", options.run, "the folder of the run, as a launcher started several processes")
     trust = " --trust_code true" if foreign_classes(recipe) else ""
-    with run_folder(f"train{trust}", named, "-".join(Path(name).stem for name in names)) as folder:
+    with run_folder(f"train{trust}", named, "-".join(data_name(name) for name in names)) as folder:
         os.environ[_FOLDER_VARIABLE] = str(folder)
         recipe.data.make_absolute()
         try:

@@ -6,6 +6,7 @@ from pathlib import Path
 from usd3._internal.checks import require
 from usd3.cli.parsing import value_of
 from usd3.kinds.base import Kind
+from usd3.kinds.class_files import places_of
 from usd3.kinds.registry import KINDS, kind_named, kind_of_file, recipe_of_kind
 from usd3.recipes import find_recipe, list_recipes
 
@@ -38,12 +39,13 @@ def _is_recipe(word: str) -> bool:
 
 def _kind_of_word(word: str, arguments: list[str]) -> type[Kind] | None:
     """The kind of the data at the path `word`; None: it is no path of data."""
-    path = Path(word)
+    paths = places_of(word)
+    path = paths[0]
     typed = value_of("--data.kind", arguments)
     endings = {ending: kind for kind in KINDS.values() for ending in kind.files}
-    if not path.exists():
-        if path.name.lower().endswith(tuple(endings)):
-            raise FileNotFoundError(f"{word}: no such file")
+    if missing := [path for path in paths if not path.exists()]:
+        if len(paths) > 1 or path.name.lower().endswith(tuple(endings)):
+            raise FileNotFoundError(f"{missing[0]}: no such file")
         return None
     if typed is not None:
         return kind_named(typed, "data.kind")

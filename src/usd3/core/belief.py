@@ -23,7 +23,7 @@ from torch import Tensor
 from usd3._internal.checks import Checks
 from usd3.core.noise import Noise
 
-__all__ = ["FINITE", "NEVER", "Belief", "Level", "data_logits", "model_belief", "true_belief"]
+__all__ = ["FINITE", "NEVER", "Belief", "Level", "data_logits", "kept_share", "model_belief", "true_belief"]
 
 FINITE = "finite numbers (or -inf for a category that cannot be, but not for all)"
 """The requirement on logits, as error messages state it."""
@@ -98,12 +98,18 @@ def data_logits(logits: Tensor, noise: Noise) -> Tensor:
     return logits if data is None else torch.where(data, logits, -torch.inf)
 
 
+def kept_share(m_x: Tensor, level: Level) -> Tensor:
+    """r = abar / (abar + (1 - abar) m_x) = P(never noised | x_t = x_0 = x); 1 where m_x = 0."""
+    possible = m_x > 0
+    here = torch.where(possible, level.alpha_bar + level.lost * m_x, 1.0)
+    return torch.where(possible, level.alpha_bar / here, 1.0)
+
+
 def _belief(x: Tensor, noise: Noise, level: Level, log_odds: Tensor, log_f: Tensor) -> Belief:
     """Belief from the log odds of f_x."""
     m_x = noise.at(x)
-    possible = m_x > 0
+    possible, r = m_x > 0, kept_share(m_x, level)
     here = torch.where(possible, level.alpha_bar + level.lost * m_x, 1.0)  # q(x_t = x | x_0 = x)
-    r = torch.where(possible, level.alpha_bar / here, 1.0)
     log_odds = torch.where(possible, log_odds, torch.inf)
     f_x, not_f_x = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
     noised = not_f_x + torch.where(possible, level.lost * m_x / here, 0.0) * f_x

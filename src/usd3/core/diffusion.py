@@ -25,6 +25,7 @@ from usd3.core.model import Denoiser, require_output
 from usd3.core.noisy_batch import NoisyBatch
 from usd3.core.objectives import LossOutput, Objective, resolve, weighted_loss
 from usd3.core.schedules import Time
+from usd3.core.step_costs import step_costs
 from usd3.core.terms import LossTerms
 
 __all__ = ["Diffusion"]
@@ -289,6 +290,7 @@ class Diffusion(Process):
     # ---- the bound, and samples ---------------------------------------------------------------------------------
 
     bound = bound
+    step_costs = step_costs
 
     def prior(self, x_0: Tensor, t: Time | None = None) -> Tensor:
         """KL(q(x_t | x_0) || m), float64 in the shape of x_0; t is the last time by default."""

@@ -59,14 +59,24 @@ def _range(text: str) -> tuple[int, int] | None:
     return (int(start), int(stop)) if start.isdecimal() and stop.isdecimal() else None
 
 
-def draw_given(mode: Literal["none", "prefix", "random"], x_0: Tensor, prefix: int = 0) -> Tensor | None:
+def draw_given(
+    mode: Literal["none", "prefix", "random", "data"],
+    x_0: Tensor,
+    prefix: int = 0,
+    given: Tensor | None = None,
+    share: float = 1.0,
+) -> Tensor | None:
     """Masks for training on the objects x_0 (B, ...), in their shape, drawn from torch's global generator.
 
     "none" gives None, "prefix" the first `prefix` elements. "random" draws one of four kinds for each object: nothing,
-    a prefix, all but a gap, scattered elements; their number is uniform. In several dimensions the gap is a box.
+    a prefix, all but a gap, scattered elements; their number is uniform. In several dimensions the gap is a box. "data"
+    gives the elements `given` of the data for a random `share` of the objects, and nothing for the others.
     """
     if mode == "none":
         return None
+    if mode == "data":
+        assert given is not None
+        return given & (torch.rand(len(x_0), *[1] * (x_0.dim() - 1), device=x_0.device) < share)
     length = x_0[0].numel()
     position = torch.arange(length, device=x_0.device)
     if mode == "prefix":

@@ -12,17 +12,20 @@ from usd3.core.coefficients import flat
 from usd3.core.fused import Projection
 
 __all__ = [
+    "BoundKeywords",
     "Cached",
     "Denoiser",
     "LastEstimate",
-    "Tempered",
     "Wrapper",
+    "bound_keywords",
     "device_of",
     "ignores_time",
+    "is_hollow",
     "is_self_conditioned",
     "keywords_of",
     "logits_of",
     "nested_models",
+    "remembered",
     "require_output",
 ]
 
@@ -38,26 +41,47 @@ class Denoiser:
         num_classes: K.
         given: mask of the given elements, in the shape of x_t, or None.
         pad: mask of the padding, in the shape of x_t, or None.
+        adjust: `adjust(logits, x_t, t)` changes the logits, or None.
     """
 
-    def __init__(self, model: Callable[..., Any], num_classes: int, given: Tensor | None, pad: Tensor | None):
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        num_classes: int,
+        given: Tensor | None,
+        pad: Tensor | None,
+        adjust: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None,
+    ):
         require_type(callable(model), "model", model, "a callable model(x_t, t) -> logits")
-        self.model, self.num_classes = model, num_classes
+        self.model, self.num_classes, self.adjust = model, num_classes, adjust
         names, any_keyword = keywords_of(model)
         self._needs_given = "given" in names
         self._masks = {} if pad is None else {"pad": pad}
         if given is not None and (self._needs_given or any_keyword):
             self._masks["given"] = given
+        self._masks |= bound_keywords(model)
 
     def __call__(self, x_t: Tensor, time: Tensor) -> Tensor:
         """Logits (..., K) at x_t and times (B,) in [0, 1]; the model gets the times in the default dtype."""
-        return logits_of(self.output(x_t, time), x_t)
+        return self.adjusted(logits_of(self.output(x_t, time), x_t), x_t, time)
+
+    def adjusted(self, logits: Tensor, x_t: Tensor, time: Tensor) -> Tensor:
+        """Logits of the network, changed by `adjust`."""
+        if self.adjust is None:
+            return logits
+        changed = self.adjust(logits, x_t, time.to(torch.get_default_dtype()))
+        require_logits(changed, x_t, self.num_classes, "adjust(logits, x_t, t)")
+        return changed
 
     def output(self, x_t: Tensor, time: Tensor) -> Tensor | Projection:
-        """The same, but a `Projection` stays one."""
+        """What the network returns, logits or a `Projection`."""
+        return require_output(self.asked(self.model, x_t, time), x_t, self.num_classes)
+
+    def asked(self, function: Callable[..., Any], x_t: Tensor, time: Tensor) -> Any:
+        """function(x_t, t), with the masks that the model gets."""
         if self._needs_given and "given" not in self._masks:  # allocated once
             self._masks["given"] = torch.zeros_like(x_t, dtype=torch.bool)
-        return require_output(self.model(x_t, time.to(torch.get_default_dtype()), **self._masks), x_t, self.num_classes)
+        return function(x_t, time.to(torch.get_default_dtype()), **self._masks)
 
 
 def logits_of(output: Tensor | Projection, x_t: Tensor) -> Tensor:
@@ -103,16 +127,25 @@ class Wrapper:
         return is_self_conditioned(self.model)
 
 
-class Tempered(Wrapper):
-    """A model whose logits are divided by a temperature."""
+class BoundKeywords(Wrapper):
+    """A model bound to the labels of its objects, and to those of their given elements that are absent.
 
-    def __init__(self, model: Callable[..., Any], temperature: float):
+    A `Denoiser` passes them with its masks, so that a `Cached` model is asked with the rows of the changed objects.
+
+    Args:
+        model: a model that takes the keyword `label`, or `absent`.
+        label: (B, J) int64 the class of each label of each object, -1: absent; None: all are absent.
+        absent: (B, ...) True where an element is absent; None: nowhere.
+    """
+
+    def __init__(self, model: Callable[..., Any], label: Tensor | None, absent: Tensor | None = None):
         super().__init__(model)
-        self.temperature = temperature
+        bound = {"label": label, "absent": absent}
+        self.bound_keywords = {name: value for name, value in bound.items() if value is not None}
 
-    def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
-        """Logits / temperature."""
-        return logits_of(self.model(x_t, t, **masks), x_t) / self.temperature
+    def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Any:
+        """The output of the model inside, for these labels or, where a call has its own, for those."""
+        return self.model(x_t, t, **(self.bound_keywords | masks))
 
 
 class Cached(Wrapper):
@@ -180,6 +213,18 @@ def _declares(model: Callable[..., Any], attribute: str) -> bool:
     return _declares(inner, attribute) if inner is not None else getattr(model, attribute, False) is True
 
 
+def is_hollow(model: Callable[..., Any]) -> bool:
+    """Whether a network declares, by an attribute of that name, that its output at an element does not see it."""
+    return any(getattr(inner, "is_hollow", False) is True for inner in nested_models(model))
+
+
+def remembered(model: Callable[..., Any], num_classes: int) -> Callable[..., Any]:
+    """A model for one sampling run that keeps what it needs of its last call: see `Cached` and `LastEstimate`."""
+    if ignores_time(model):
+        return Cached(model, num_classes)
+    return LastEstimate(model, num_classes) if is_self_conditioned(model) else model
+
+
 def nested_models(model: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """The model, then the model inside it, and so on: through `Wrapper`, torch's wrappers and heads with `.module`."""
     inner: Any = model
@@ -189,6 +234,15 @@ def nested_models(model: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
             inner = inner.model
         else:
             inner = getattr(inner, "_orig_mod", None) or getattr(inner, "module", None)
+
+
+def bound_keywords(model: Callable[..., Any]) -> dict[str, Tensor]:
+    """What the wrappers of a model pass to it in each call, see `BoundKeywords`; the outermost wrapper decides."""
+    found: dict[str, Tensor] = {}
+    for inner in nested_models(model):
+        if isinstance(inner, BoundKeywords):
+            found = inner.bound_keywords | found
+    return found
 
 
 def keywords_of(model: Callable[..., Any]) -> tuple[set[str], bool]:

@@ -1,8 +1,8 @@
 """Noise distributions m: where the forward process ends, Q(t|s) = alpha_bar(t|s) I + (1 - alpha_bar(t|s)) 1 m^T.
 
-`Uniform` and `Absorbing` are the usual ones; `Marginal` is any distribution, shared by all elements (probs of shape
-(K,)) or one for each (probs of shape (..., K)). Zeros are allowed: a category with m_x = 0 is never noise, so an
-element with that category is certainly clean (the support rule, see `usd3.core.belief`).
+`Uniform` and `Absorbing` are the usual ones, and `Mixed` is some of both; `Marginal` is any distribution, shared by all
+elements (probs of shape (K,)) or one for each (probs of shape (..., K)). Zeros are allowed: a category with m_x = 0 is
+never noise, so an element with that category is certainly clean (the support rule, see `usd3.core.belief`).
 
 Data may have only some categories. The mask is none of theirs, and `Noise.within` takes further ones away, from all
 elements or from each its own: the columns of a table share numbers, and each has as many as it needs.
@@ -16,7 +16,7 @@ from torch import Tensor
 from usd3._internal.checks import Checks, as_categories, as_count, as_number, is_integral, require, require_type
 from usd3._internal.random import invert_cdf, uniform
 
-__all__ = ["Absorbing", "Marginal", "Noise", "Uniform"]
+__all__ = ["Absorbing", "Marginal", "Mixed", "Noise", "Uniform"]
 
 
 class Noise:
@@ -217,6 +217,35 @@ class Absorbing(Noise):
 
     def __repr__(self) -> str:
         return f"Absorbing({self.num_classes}, mask={self.mask})"
+
+
+class Mixed(Noise):
+    """Mask and uniform noise in one: m is 1 - `uniform` at the mask, and `uniform` / (K - 1) at each other category.
+
+    K is `num_classes`, which counts the mask, by default the last category. No data has the mask, so f is 0 there. An
+    element that is not the mask may be noise all the same, so a sampler can change its mind about it.
+    """
+
+    def __init__(self, num_classes: int, uniform: float = 0.1, mask: int | None = None):
+        num_classes = as_count(num_classes, "num_classes", 2)
+        mask = num_classes - 1 if mask is None else as_count(mask, "mask", 0, num_classes - 1)
+        uniform = as_number(uniform, "uniform", 0, 1)
+        probs = torch.full((num_classes,), uniform / (num_classes - 1), dtype=torch.float64)
+        probs[mask] = 1 - uniform
+        super().__init__(probs)
+        self.mask, self.uniform = mask, uniform
+
+    def _within(self, support: Tensor) -> "Mixed":
+        """The uniform part is uniform within the support of each element; the mask keeps 1 - `uniform`."""
+        inside = Mixed(self.num_classes, self.uniform, self.mask)
+        probs = self.uniform * support.double() / support.sum(-1, keepdim=True)
+        probs[..., self.mask] = 1 - self.uniform
+        Noise.__init__(inside, probs)
+        inside.support, inside.has_zeros = support, False  # no zeros at categories of data
+        return inside
+
+    def __repr__(self) -> str:
+        return f"Mixed({self.num_classes}, uniform={self.uniform:g}, mask={self.mask})"
 
 
 class Marginal(Noise):

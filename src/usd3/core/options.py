@@ -11,7 +11,7 @@ from usd3._internal.checks import as_count, require
 from usd3._internal.fields import require_fields
 from usd3.core import schedules
 from usd3.core.diffusion import Diffusion
-from usd3.core.noise import Absorbing, Marginal, Noise, Uniform
+from usd3.core.noise import Absorbing, Marginal, Mixed, Noise, Uniform
 
 __all__ = ["SCHEDULES", "DiffusionConfig"]
 
@@ -24,6 +24,7 @@ SCHEDULES: dict[str, type[schedules.Schedule]] = {
     "constant": schedules.Constant,
     "exponential": schedules.Exponential,
     "geometric": schedules.Geometric,
+    "power": schedules.Power,
 }
 
 
@@ -32,23 +33,31 @@ class DiffusionConfig:
     """Noise, schedule and kind of time.
 
     Args:
-        noise: "uniform", "absorbing" (masked diffusion: one more category, the mask) or "marginal" (the frequencies
-            of the training data).
+        noise: "uniform", "absorbing" (masked diffusion: one more category, the mask), "mixed" (mask and uniform noise)
+            or "marginal" (the frequencies of the training data).
         schedule: how fast the noise comes in.
         schedule_options: arguments of the schedule, for example {"beta": 3.87} for "constant".
         num_steps: null: continuous time; a number, for example 1000: discrete time.
         t_min: lower cut of continuous time.
+        uniform: the uniform share of "mixed" noise, in (0, 1); the rest is the mask.
     """
 
-    noise: Literal["uniform", "absorbing", "marginal"] = "uniform"
-    schedule: Literal["cosine", "linear", "loglinear", "constant", "exponential", "geometric"] = "cosine"
+    noise: Literal["uniform", "absorbing", "mixed", "marginal"] = "uniform"
+    schedule: Literal["cosine", "linear", "loglinear", "constant", "exponential", "geometric", "power"] = "cosine"
     schedule_options: dict[str, float] = field(default_factory=dict)
     num_steps: int | None = None
     t_min: float = 1e-3
+    uniform: float = 0.1
 
     def __post_init__(self) -> None:
         require_fields(self, "diffusion")
         as_count(self.num_steps or 1, "diffusion.num_steps", 1, _MOST_STEPS)
+        require(0 < self.uniform < 1, "diffusion.uniform", self.uniform, "a number in (0, 1)")
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether the noise has one category more than the data, the mask."""
+        return self.noise in ("absorbing", "mixed")
 
     @property
     def usual_steps(self) -> int:
@@ -68,6 +77,8 @@ class DiffusionConfig:
             noise = Uniform(num_classes)
         elif self.noise == "absorbing":
             noise = Absorbing(num_classes + 1)
+        elif self.noise == "mixed":
+            noise = Mixed(num_classes + 1, self.uniform)
         else:
             require(marginal is not None, "marginal", marginal, "the frequencies of the categories")
             noise = Marginal(torch.as_tensor(marginal, dtype=torch.float64))

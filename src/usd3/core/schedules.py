@@ -19,7 +19,7 @@ from torch import Tensor
 
 from usd3._internal.checks import Checks, as_count, as_number, require
 
-__all__ = ["Constant", "Cosine", "Exponential", "Geometric", "Linear", "LogLinear", "Schedule", "Time"]
+__all__ = ["Constant", "Cosine", "Exponential", "Geometric", "Linear", "LogLinear", "Power", "Schedule", "Time"]
 
 Time = Tensor | float
 
@@ -172,6 +172,32 @@ class Linear(LogLinear):
 
     def __init__(self) -> None:
         super().__init__(eps=0.0)
+
+
+class Power(Schedule):
+    """alpha_bar(t) = (1 - t)^p. Above p = 1 most times have little data left, below it most have much."""
+
+    def __init__(self, power: float = 3.0):
+        self.power = as_number(power, "power", 0)
+        require(self.power >= 1, "power", power, "at least 1, as alpha_bar must not fall infinitely fast at t = 1")
+        super().__init__()
+
+    def kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        """((1 - t) / (1 - s))^p."""
+        return ((1 - t) / (1 - _or_0(s, t))) ** self.power
+
+    def lost(self, t: Tensor, s: Tensor | None = None) -> Tensor:
+        """1 - kept, by expm1 of p log(1 - (t - s) / (1 - s))."""
+        s = _or_0(s, t)
+        return -torch.expm1(self.power * torch.log1p(-(t - s) / (1 - s)))
+
+    def decay(self, t: Tensor) -> Tensor:
+        """p (1 - t)^(p - 1)."""
+        return self.power * (1 - t) ** (self.power - 1)
+
+    def time(self, alpha_bar: Tensor) -> Tensor:
+        """1 - alpha_bar^(1/p), without cancellation."""
+        return -torch.expm1(torch.log(alpha_bar) / self.power)
 
 
 class _Integrated(Schedule):

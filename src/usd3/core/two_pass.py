@@ -73,7 +73,8 @@ class ForwardRate:
         M(z | x_0) = sum_d m_z / q(z) sum_{y != z} q(y | x_0) / (sum of e over z - e_z + e_y)
 
     The inner sum has equal terms for all y that are equally likely as noise, so it runs over the distinct values of m:
-    one for uniform noise, two for absorbing noise. Where each element has its own m it runs over all categories.
+    one for uniform noise, two for absorbing and mixed noise. Where each element has its own m it runs over all
+    categories.
     """
 
     def __init__(self, noise: Noise):

@@ -1,6 +1,7 @@
 """Model cards: the README.md of a model that is shared."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -83,6 +84,8 @@ class Card:
         examples = self.config.build_kind().sample_examples(self.config.given, self.config.prefix)
         lines = [example.partition("  # ") for example in examples]
         sh = [f"usd3 sample {self.folder}{options}{trust}{hash}{comment}" for options, hash, comment in lines]
+        for name, classes in self.config.labels.items():
+            sh.append(f"usd3 sample {self.folder} --where {name}={_quoted(classes[0])} --guidance 2{trust}")
         sh.append(f"usd3 evaluate {self.folder}{data}{trust}")
         python = [
             "import usd3",
@@ -101,6 +104,7 @@ class Card:
             "sequences": counts,
             "split": self.split,
             "licence": self.licence or "not stated",
+            **{name: ", ".join(classes) for name, classes in self.config.labels.items()},
         }
         return "\n".join(f"- {name}: {value}" for name, value in rows.items() if value is not None)
 
@@ -113,6 +117,11 @@ class Card:
     def _versions(self) -> str:
         exported = f"exported with usd3 {__version__}, torch {torch.__version__}"
         return f"Trained with usd3 {self.config.usd3_version}; {exported}."
+
+
+def _quoted(word: str) -> str:
+    """A word as the command line takes it."""
+    return word if re.fullmatch(r"[\w.-]+", word) else f"'\"{word}\"'"
 
 
 def _block(language: str, text: str) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from usd3._internal.checks import require
 from usd3._internal.progress import say
 from usd3._internal.threads import waiting_asleep
-from usd3.core.samplers import Corrector, Step
+from usd3.core.samplers import CorrectorMoves, Step
 from usd3.evaluation.held_out import HeldOut
 from usd3.evaluation.ratios import SharedPrefixes, as_columns, as_numbers, shared_prefixes
 from usd3.evaluation.references import fitted_models, model_bits, reference_runs
@@ -69,7 +69,7 @@ class Continuations:
     def _draws_from_nothing(self) -> bool:
         return self.settings.from_nothing and bool(self.dataset.kind.columns)
 
-    def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Draws:
+    def draw(self, corrector: CorrectorMoves | None = None, callback: Callable[[Step], None] | None = None) -> Draws:
         """Continue each object in every run."""
         draws = {"tokens": continue_held_out(self.pipeline, self.held_out, self.settings, corrector, callback)}
         if self.shared is not None:
@@ -100,7 +100,7 @@ def continue_held_out(
     pipeline: Pipeline,
     held_out: HeldOut,
     settings: EvaluationSettings,
-    corrector: Corrector | None = None,
+    corrector: CorrectorMoves | None = None,
     callback: Callable[[Step], None] | None = None,
 ) -> Tensor:
     """Continuations (R, N, ...) of each object after its prefix, in `settings.runs` runs."""

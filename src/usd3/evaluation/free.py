@@ -13,7 +13,7 @@ from torch import Tensor
 from usd3._internal.checks import require
 from usd3._internal.progress import say
 from usd3._internal.threads import waiting_asleep
-from usd3.core.samplers import Corrector, Step
+from usd3.core.samplers import CorrectorMoves, Step
 from usd3.evaluation.held_out import number_used, require_same_shape
 from usd3.evaluation.results import Evaluation, Rows
 from usd3.evaluation.settings import EvaluationSettings
@@ -100,7 +100,7 @@ class FreeSets:
         prompts = self.judge.prompts
         return {"tokens": self.judge.num} | ({} if prompts is None else {"filled_tokens": len(prompts.tokens)})
 
-    def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Draws:
+    def draw(self, corrector: CorrectorMoves | None = None, callback: Callable[[Step], None] | None = None) -> Draws:
         """Draw a set of objects in every run, and fill the judge's objects with holes."""
         draws = {"tokens": draw_runs(self.pipeline, self.settings, corrector, callback, num=self.judge.num)}
         if self.judge.prompts is not None:

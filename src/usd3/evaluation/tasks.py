@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from usd3._internal.random import seed_of
-from usd3.core.samplers import Corrector, Step
+from usd3.core.coefficients import Times
+from usd3.core.samplers import CorrectorMoves, Step
 from usd3.evaluation.results import Evaluation
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.pipeline.pipeline import Pipeline
@@ -31,7 +32,7 @@ class Task(Protocol):
     def sizes(self) -> dict[str, int]:
         """Number of objects in a run, N, by the names of `Draws`."""
 
-    def draw(self, corrector: Corrector | None = None, callback: Callable[[Step], None] | None = None) -> Draws:
+    def draw(self, corrector: CorrectorMoves | None = None, callback: Callable[[Step], None] | None = None) -> Draws:
         """Draw the objects of all runs."""
 
     def measure(self, generated: Draws, settings: EvaluationSettings) -> Evaluation:
@@ -44,8 +45,9 @@ class Task(Protocol):
 def draw_runs(
     pipeline: Pipeline,
     settings: EvaluationSettings,
-    corrector: Corrector | None = None,
+    corrector: CorrectorMoves | None = None,
     callback: Callable[[Step], None] | None = None,
+    times: Times | None = None,
     **arguments: Any,
 ) -> Tensor:
     """Objects of `settings.runs` runs, each with a seed of its own, (R, N, ...).
@@ -55,11 +57,12 @@ def draw_runs(
         settings: number of runs, sampling steps, sampler, temperature and seed.
         corrector: MCMC corrector.
         callback: called with each step of the sampler.
+        times: a grid of times in place of `settings.steps`.
         arguments: further arguments of `Pipeline.sample`: `num`, or `tokens`, `given` and `pad`.
     """
     runs = [
         pipeline.sample(
-            num_steps=settings.steps,
+            num_steps=settings.steps if times is None else times,
             corrector=corrector,
             temperature=settings.temperature,
             sampler=settings.sampler,

@@ -1,14 +1,16 @@
 """The passes of the Triton loss over the categories of a row.
 
-The others are all categories of data but x and x_0. A cell is one of them. These functions
-work on BLOCK categories, z = start ... start + BLOCK - 1, of one row:
+The others are all categories but x and x_0. A cell is one of them. Those that data cannot have, the mask and those
+outside the support, have e = 0, but noise may go there. These functions work on BLOCK categories, z = start ...
+start + BLOCK - 1, of one row:
 
     e = exp(logit - top)      f = e / total      u = (h - k)/k = a e / m + g      v = 1 + u = h/k = a e / m + v_0
 
 Here a, g and v_0 are numbers of the row (`triton_loss.py`), and m is 1 in this formula for uniform noise, whose a
 contains the factor K. A cell of the vlb is k (u - log v), its slope s = dL/dh = 1 - k/h = u / v.
 
-PLAIN says that a block holds nothing but others, so that nothing has to be selected; most blocks of a long row do.
+PLAIN says that a block holds nothing but others that data can have, so that nothing has to be selected; most blocks of
+a long row do.
 """
 
 import triton
@@ -21,7 +23,7 @@ __all__ = ["cells_of", "is_plain", "load_others", "store_gradient", "sum_of_othe
 
 @triton.jit
 def is_plain(start, x, x_0, mask, K: tl.constexpr, MASK: tl.constexpr, SUPPORT: tl.constexpr, BLOCK: tl.constexpr):
-    """Whether the block at `start` holds nothing but others: neither x, x_0, the mask nor places beyond K.
+    """Whether the block at `start` holds others alone that data can have: no x, x_0 or mask, no places beyond K.
 
     With a support, which would have to be read, no block is plain.
     """
@@ -39,7 +41,7 @@ def load_others(
     K: tl.constexpr, MASK: tl.constexpr, SUPPORT: tl.constexpr,
     BLOCK: tl.constexpr, PLAIN: tl.constexpr, FLOAT: tl.constexpr,
 ):  # fmt: skip
-    """The block of logits at `start`, -inf but at the others; its categories z; which are others.
+    """The block of logits at `start`, -inf but at the others that data can have; its categories z; which are others.
 
     `logits` and `support` point to the first category of the row. All three results are (BLOCK,).
     """
@@ -48,15 +50,16 @@ def load_others(
         return tl.load(logits + z).to(FLOAT), z, z >= 0
     else:
         is_other = (z < K) & (z != x) & (z != x_0)
+        is_data = is_other
         if MASK:
-            is_other = is_other & (z != mask)
+            is_data = is_data & (z != mask)
         if SUPPORT:
-            is_other = is_other & (tl.load(support + z, mask=z < K, other=0) != 0)
+            is_data = is_data & (tl.load(support + z, mask=z < K, other=0) != 0)
         if BLOCK == K:
             l = tl.load(logits + z).to(FLOAT)
         else:
             l = tl.load(logits + z, mask=z < K, other=-float("inf")).to(FLOAT)
-        return tl.where(is_other, l, -float("inf")), z, is_other
+        return tl.where(is_data, l, -float("inf")), z, is_other
 
 
 @triton.jit

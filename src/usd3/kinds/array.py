@@ -15,6 +15,7 @@ from torch import Tensor
 from usd3._internal.checks import as_count, is_integral, require
 from usd3.kinds.base import Kind
 from usd3.kinds.dataset import Dataset, Rows, Sequences, compact
+from usd3.kinds.labels import LABEL, labels_of, require_fits, with_labels
 from usd3.kinds.mapped import Facts, MappedRows, facts_of, mapped_splits, row_chunks
 from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.splits import is_test_row
@@ -36,6 +37,7 @@ class Array(Kind):
 
     name: ClassVar[str] = "array"
     plural: ClassVar[str] = "arrays"
+    takes_labels: ClassVar[bool] = True
     sources: ClassVar[tuple[str, ...]] = ("array",)
     files: ClassVar[tuple[str, ...]] = (".npy", ".npz")
 
@@ -70,12 +72,20 @@ class Array(Kind):
         return integers and getattr(objects, "ndim", 0) >= 2
 
     @classmethod
-    def from_objects(cls, objects: Any, data: "DataConfig") -> Dataset:
-        """The objects of an array (N, ...), a random part of which is held out."""
+    def from_objects(
+        cls,
+        objects: Any,
+        data: "DataConfig",
+        numbers: NDArray[np.int64] | None = None,
+        classes: tuple[str, ...] = (),
+    ) -> Dataset:
+        """The objects of an array (N, ...), a random part of which is held out; `numbers` (N,) are their classes."""
         tokens = objects.cpu().numpy() if isinstance(objects, Tensor) else np.asarray(objects)
-        return _dataset(
-            "array", "data", {"data": tokens}, data.num_classes, data.test_fraction, data.seed, data.pad_value
-        )
+        split = (data.num_classes, data.test_fraction, data.seed, data.pad_value)
+        if numbers is None:
+            return _dataset("array", "data", {"data": tokens}, *split)
+        require_fits(numbers, len(tokens), "labels")
+        return _dataset("array", "data", {"data": tokens}, *split, [numbers], classes)
 
     @classmethod
     def describe_split(cls, data: "DataConfig") -> str:
@@ -97,7 +107,7 @@ def load_arrays(
 ) -> Dataset:
     """The data in an .npy file with one array, or in an .npz file; arrays are of shape (N, ...).
 
-    A large .npy file is memory-mapped: its objects stay on the disk.
+    A large .npy file is memory-mapped: its objects stay on the disk. An .npz file may have labels too, see `labels_of`.
 
     Args:
         path: the file.
@@ -119,7 +129,8 @@ def load_arrays(
     require(train in stored, f"arrays of {path}", ", ".join(stored) or "none", f"one named {train!r}")
     names = [train] if test == train or test not in stored else [train, test]
     arrays = {f"{path}[{name}]": stored[name] for name in names}
-    return _dataset(path.stem, str(path), arrays, num_classes, test_fraction, seed, pad_value)
+    labels, classes = labels_of(stored, names, str(path))
+    return _dataset(path.stem, str(path), arrays, num_classes, test_fraction, seed, pad_value, labels, classes)
 
 
 def _dataset(
@@ -130,6 +141,8 @@ def _dataset(
     test_fraction: float,
     seed: int,
     pad_value: int | None,
+    labels: list[NDArray[np.int64]] | None = None,
+    classes: tuple[str, ...] = (),
 ) -> Dataset:
     """The data in one array, of which a part is held out, or in two, by their names in messages."""
     facts = [_checked(array, called, pad_value) for called, array in arrays.items()]
@@ -146,7 +159,13 @@ def _dataset(
         first, second = (sequences(array, num_classes, part, pad_value) for array, part in zip(arrays.values(), _NAMES))
     else:
         first, second = _split(whole, facts[0], num_classes, pad_value, test_fraction, seed)
-    return Dataset(name, num_classes, first, second)
+    if labels is None:
+        return Dataset(name, num_classes, first, second)
+    if not others:
+        is_test = is_test_row(len(whole), test_fraction, seed)
+        labels = [labels[0][~is_test], labels[0][is_test]]
+    first, second = (with_labels(rows, values) for rows, values in zip((first, second), labels))
+    return Dataset(name, num_classes, first, second, labels={LABEL: classes})
 
 
 def read_tokens(path: Path) -> NDArray[Any]:

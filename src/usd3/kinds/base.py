@@ -118,12 +118,20 @@ class Kind:
     """Whether a prompt of many objects is filled whole unless the user says how many; else the first few are."""
     draws_one_by_one: ClassVar[bool] = False
     """Whether elements are drawn one at a time unless the user names a sampler, where method and noise allow it."""
+    reads_classes: ClassVar[bool] = False
+    """Whether `read` takes "a=FILE,b=FILE", files of several classes; otherwise they are read one by one and joined."""
+    takes_labels: ClassVar[bool] = False
+    """Whether `from_objects` takes the class of each object: `from_objects(objects, data, numbers, classes)`."""
+    uses_labels: ClassVar[bool] = True
+    """Whether a model learns the labels of the data, where there are some, unless `data.labels` says otherwise."""
     is_sequence: ClassVar[bool] = True
     """Whether an object has a beginning that a model can continue."""
     is_judged: ClassVar[bool] = False
     """Whether it has a `judge`, which measures sets of objects drawn from nothing instead of continuations."""
     columns: ClassVar[Mapping[str, Metric]] = {}
     """The metrics that only this kind has, by key: those of `structure` or of its judge."""
+    main_metrics: ClassVar[tuple[str, ...]] = ("2g_hellinger",)
+    """The metrics that say most about quality, by key: `usd3 frontier` plots the first of them that was measured."""
     evaluate_options: ClassVar[tuple[str, ...]] = ()
     """Options that `usd3 evaluate` needs on another machine, for the model card."""
 

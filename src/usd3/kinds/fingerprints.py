@@ -28,7 +28,10 @@ def fingerprint(*tensors: Tensor | None) -> str:
 
 
 def fingerprint_of_rows(rows: Rows) -> str:
-    """`fingerprint(rows.tokens, rows.pad)`, wherever the rows are: only those that are read come into memory."""
+    """`fingerprint(rows.tokens, rows.pad)`, wherever the rows are, and those of labels and given elements, if any.
+
+    Only the rows that are read come into memory.
+    """
     digest = hashlib.sha256()
     size, elements = len(rows), math.prod(rows.shape)
     for which in (0, 1):
@@ -41,4 +44,7 @@ def fingerprint_of_rows(rows: Rows) -> str:
         for places in in_chunks(count, max(1, PIECE // elements)):
             read = rows.take(places * size // count)[which]
             digest.update(read.cpu().contiguous().numpy().data)  # type: ignore[union-attr]
+    for more in (rows.labels, rows.given):
+        if more is not None:
+            digest.update(fingerprint(more).encode())
     return digest.hexdigest()[:16]

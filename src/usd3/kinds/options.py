@@ -1,6 +1,5 @@
 """Where the data of a recipe come from: its section `data`."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from usd3._internal.checks import as_count, as_number, require
 from usd3._internal.fields import from_mapping, require_fields
 from usd3.kinds.base import Kind
 from usd3.kinds.board.options import BoardOptions
+from usd3.kinds.class_files import absolute_places, class_files, joined_by_class
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.sequence.options import SequenceOptions
@@ -53,6 +53,9 @@ class DataConfig:
         seed: seed of that random split.
         scramble: seed of a random renaming of the categories, as in the paper; null: none.
         transpose: in training, move each melody up or down by at most this many semitones; only for melodies.
+        labels: whether the model learns the labels of the objects, such as the classes of images: then it draws objects
+            with a label (`usd3 sample --where label=cat`). null: where the data have some; for image tokens only if
+            this is true.
         options: arguments of a kind of your own.
         table: how a table is read.
         text: how a text is read.
@@ -73,6 +76,7 @@ class DataConfig:
     seed: int = 0
     scramble: int | None = None
     transpose: int = 0
+    labels: bool | None = None
     options: dict[str, Any] = field(default_factory=dict)
     table: TableOptions = field(default_factory=TableOptions)
     text: TextOptions = field(default_factory=TextOptions)
@@ -118,7 +122,7 @@ class DataConfig:
 
     def make_absolute(self) -> None:
         """Make all paths absolute, so that they are valid in every working folder."""
-        self.path = None if self.path is None else os.path.abspath(self.path)
+        self.path = None if self.path is None else absolute_places(self.path)
         self.table, self.text = self.table.made_absolute(), self.text.made_absolute()
 
     def with_test(self, key: str, option: str) -> "DataConfig":
@@ -144,12 +148,26 @@ class DataConfig:
         """
         from usd3.kinds.scramble import scramble
 
-        dataset = self.kind_class.read(self) if kind is None else kind.read_again(self)
+        dataset = self._read(kind)
         if self.transpose:
             can_transpose = dataset.kind.augment(self, dataset.decode, "cpu") is not None
             expected = f"0 for {dataset.kind.plural}, which have no pitch"
             require(can_transpose, "data.transpose", self.transpose, expected)
+        if self.labels:
+            has = "CLASS=FILE,CLASS=FILE, or for arrays, melodies and image tokens an array train_label"
+            require(len(dataset.labels) > 0, "data.labels", True, f"data with labels: {has} of an .npz file")
+        if not (dataset.kind.uses_labels if self.labels is None else self.labels):
+            dataset = dataset.without_labels()
         return dataset if self.scramble is None else scramble(dataset, self.scramble)
+
+    def _read(self, kind: Kind | None) -> Dataset:
+        """The data as they are; several files are read one by one, unless the kind reads classes itself."""
+        read = self.kind_class.read if kind is None else kind.read_again
+        files = None if self.path is None or self.kind_class.reads_classes else class_files(self.path, ())
+        if files is None:
+            return read(self)
+        parts = {name: read(replace(self, path=str(file))).without_labels() for name, file in files.items()}
+        return joined_by_class(parts, str(self.path))
 
 
 @contextmanager

@@ -31,6 +31,7 @@ __all__ = [
     "require_consistent",
     "require_own_options",
     "require_own_settings",
+    "settings_section",
     "upgraded",
 ]
 
@@ -172,6 +173,11 @@ def require_own_options(kind: Kind, options: RenderOptions) -> None:
             if value != option.default:
                 expected = f"{default}, as the model is not about {KINDS[name].plural}"
                 raise ValueError(f"{option.name} = {value}: expected {expected}")
+
+
+def settings_section(kind: Kind) -> str | None:
+    """The name of the section of `KindSettings` that belongs to a kind, such as "boards"; None: it has none."""
+    return _SETTINGS.get(kind.name)
 
 
 def require_own_settings(kind: Kind, settings: KindSettings) -> None:

@@ -43,6 +43,10 @@ class Rows(ABC):
     """All objects (N, ...), in memory. Where they may be very many, use `take`, `spread` or `pieces`."""
     pad: Tensor | None
     """(N, ...) True where an element is padding; None: there is no padding. In memory, as `tokens`."""
+    labels: Tensor | None = None
+    """(N, J) the class of each of J labels of each object, -1: unknown; None: objects have no labels."""
+    given: Tensor | None = None
+    """(N, ...) True where an element is given, such as the cells of a puzzle; None: the data do not say it."""
 
     @property
     @abstractmethod
@@ -83,7 +87,9 @@ class Rows(ABC):
         return self._evenly(min(most, len(self)))
 
     def _evenly(self, count: int) -> "Sequences":
-        return Sequences(*self.take(torch.arange(count) * len(self) // count))
+        rows = torch.arange(count) * len(self) // count
+        labels, given = (None if part is None else part[rows] for part in (self.labels, self.given))
+        return Sequences(*self.take(rows), labels=labels, given=given)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +100,15 @@ class Sequences(Rows):
         tokens: (N, ...) integer categories.
         pad: (N, ...) True where an element is padding; None: there is no padding.
         names: where each row comes from; may be empty.
+        labels: (N, J) the class of each label of each row, -1: unknown; None: there are no labels.
+        given: (N, ...) True where an element is given; None: the data do not say it.
     """
 
     tokens: Tensor
     pad: Tensor | None = None
     names: tuple[str, ...] = ()
+    labels: Tensor | None = None
+    given: Tensor | None = None
 
     def __post_init__(self) -> None:
         tokens, pad = self.tokens, self.pad
@@ -107,9 +117,17 @@ class Sequences(Rows):
         require(tokens.dim() >= 2, "tokens.shape", shape, "(N, ...), objects of at least one dimension")
         require(0 not in shape[1:], "tokens.shape", shape, "objects of at least one element")
         require(len(self.names) in (0, len(tokens)), "len(names)", len(self.names), f"0 or {len(tokens)}, one a row")
+        if self.labels is not None:
+            is_integer = isinstance(self.labels, Tensor) and self.labels.dtype in INTEGERS
+            require_type(is_integer, "labels", self.labels, "an integer tensor")
+            fits = self.labels.dim() == 2 and len(self.labels) == len(tokens)
+            require(fits, "labels.shape", tuple(self.labels.shape), f"({len(tokens)}, J), a row for each object")
+        for mask, name in ((pad, "pad"), (self.given, "given")):
+            if mask is not None:
+                require_type(isinstance(mask, Tensor) and mask.dtype == torch.bool, name, mask, "a boolean tensor")
+                fits = tuple(mask.shape) == shape
+                require(fits, f"{name}.shape", tuple(mask.shape), f"the shape of tokens, {shape}")
         if pad is not None:
-            require_type(isinstance(pad, Tensor) and pad.dtype == torch.bool, "pad", pad, "a boolean tensor")
-            require(tuple(pad.shape) == shape, "pad.shape", tuple(pad.shape), f"the shape of tokens, {shape}")
             rows = pad.flatten(1).all(1).nonzero().flatten().tolist()
             require(
                 not rows, "pad", f"True everywhere in row {rows[0] if rows else ''}", "no object that is all padding"
@@ -144,12 +162,15 @@ class Sequences(Rows):
 
     @property
     def nbytes(self) -> int:
-        """Size of tokens and padding."""
-        return self.tokens.nbytes + (0 if self.pad is None else self.pad.nbytes)
+        """Size of tokens, masks and labels."""
+        parts = (self.tokens, self.pad, self.labels, self.given)
+        return sum(part.nbytes for part in parts if part is not None)
 
     def to(self, device: torch.device) -> "Sequences":
         """The rows on a device."""
-        return Sequences(self.tokens.to(device), None if self.pad is None else self.pad.to(device), self.names)
+        parts = (None if part is None else part.to(device) for part in (self.pad, self.labels, self.given))
+        pad, labels, given = parts
+        return Sequences(self.tokens.to(device), pad, self.names, labels, given)
 
     def spread(self, elements: int) -> "Sequences":
         """Rows evenly spread over the split."""

@@ -15,13 +15,25 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from usd3._internal.checks import as_number, require, require_type
+from usd3._internal.checks import require, require_type
+from usd3._internal.messages import suggestion
 from usd3.core.coefficients import Times
 from usd3.core.diffusion import Diffusion
-from usd3.core.model import Denoiser, Tempered
+from usd3.core.guidance import Guided, StepGuided
+from usd3.core.logits import Adjust, LogitOptions
+from usd3.core.model import Cached, Denoiser, bound_keywords
 from usd3.core.noisy_batch import NoisyBatch
 from usd3.core.objectives import LossOutput
-from usd3.core.samplers import FOR_ABSORBING_NOISE, SAMPLERS, Corrector, Sampler, Step, sample
+from usd3.core.samplers import (
+    FOR_ABSORBING_NOISE,
+    SAMPLERS,
+    CorrectorMoves,
+    Sampler,
+    Step,
+    base_name,
+    sample,
+    with_options,
+)
 from usd3.core.schedules import Time
 
 __all__ = ["Method", "NoisyBatch"]
@@ -59,6 +71,11 @@ class Method(ABC):
         return f"{type(self).__name__}({self.diffusion!r})"
 
     # ---- training -----------------------------------------------------------------------------------------------
+
+    @property
+    def nat_weight(self) -> float:
+        """What one nat of an object counts in the loss: 1, or 1/T where a step of discrete time is drawn."""
+        return 1 / (self.diffusion.num_steps or 1)
 
     def loss(
         self,
@@ -113,55 +130,89 @@ class Method(ABC):
         model: Callable[..., Any],
         shape: Any,
         num_steps: int | Times,
-        corrector: Corrector | None = None,
+        corrector: CorrectorMoves | None = None,
         given: Tensor | None = None,
         given_tokens: Tensor | None = None,
         pad: Tensor | None = None,
         generator: torch.Generator | None = None,
         callback: Callable[[Step], None] | None = None,
-        sampler: str | None = None,
+        sampler: str | Sampler | None = None,
         device: torch.device | str | None = None,
         graph: bool = False,
         temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        bias: Tensor | None = None,
+        adjust: Adjust | None = None,
+        guidance_scale: float = 1.0,
+        guidance: Literal["f", "step"] = "f",
     ) -> Tensor:
         """Draw objects of `shape`, as `Diffusion.sample`; `sampler` is one of `samplers`, by default the first.
 
-        `temperature` divides the logits of p(x_0 | x_t).
+        It may also be a function `(run, grid) -> step`. `temperature`, `top_k`, `top_p`, `bias` and `adjust` change the
+        logits of p(x_0 | x_t), as `usd3.LogitOptions` says. `guidance_scale` is the exponent of guidance by the
+        given elements, on f or on the step: `usd3.core.guidance`.
         """
-        self.require_temperature(temperature)
+        options = LogitOptions(temperature, top_k, top_p, bias, adjust)
+        self.require_logits(**options.changed(), **({} if guidance_scale == 1 else {"guidance_scale": guidance_scale}))
+        require(guidance in ("f", "step"), "guidance", guidance, 'one of "f", "step"')
         denoise = self.denoiser(model)
-        denoise = denoise if temperature == 1 else Tempered(denoise, temperature)
+        if guidance_scale != 1:
+            denoise = Guided(denoise, self.diffusion, guidance_scale, given, generator=generator)
+            follows = given is not None or "label" in bound_keywords(model)
+            expected = "1 where nothing is given and no label is set: there is no condition to follow"
+            require(follows, "guidance_scale", guidance_scale, expected)
+            graph = graph and not denoise.draws and not isinstance(denoise.model, Cached)
+            if guidance == "step":
+                self._require_step_guidance(sampler, corrector)
+                sampler = StepGuided()
         name = self.samplers[0] if sampler is None else sampler
-        require(name in self.samplers, "sampler", name, f"one of {', '.join(self.samplers)} for {type(self).__name__}")
+        make_step = name if callable(name) else self.sampler_named(name)
         fits = self.corrects or corrector is None
         require(fits, "corrector", corrector, f"None for {type(self).__name__}, which has no place for one")
         return sample(
             self.diffusion,
             denoise,
             shape,
-            self.grid(num_steps, name),
+            num_steps if callable(name) else self.grid(num_steps, name),
             corrector,
             given,
             given_tokens,
             pad,
             generator,
             callback,
-            self.predictor(name),
+            make_step,
             device,
             graph,
+            options,
         )
+
+    def _require_step_guidance(self, sampler: str | Sampler | None, corrector: CorrectorMoves | None) -> None:
+        """Refuse guidance of the step where other steps than the exact ones are taken."""
+        name, own = sampler or self.samplers[0], [base_name(known) for known in self.samplers]
+        require("exact" in own, "guidance", "step", f"f for {type(self).__name__}, whose steps are its own")
+        expected = 'None or "exact" for guidance "step", which tilts exact steps'
+        require(sampler is None or name == "exact", "sampler", sampler, expected)
+        require(corrector is None, "corrector", corrector, 'None for guidance "step"')
+
+    def sampler_named(self, sampler: str, option: str = "sampler") -> Sampler:
+        """The sampler of a name, with options as in "revision:eta=0.1" where it has some; errors name `option`."""
+        own, name = [base_name(known) for known in self.samplers], base_name(sampler)
+        expected = f"one of {', '.join(own)} for {type(self).__name__}{suggestion(name, own)}"
+        require(name in own, option, sampler, expected)
+        return with_options(self.predictor(name), sampler)
 
     def prefer(self, sampler: str, option: str) -> None:
         """Make one of its samplers the default of this object; errors name `option`."""
-        names = self.samplers
-        require(sampler in names, option, sampler, f"one of {', '.join(names)}")
-        self.samplers = (sampler, *(name for name in names if name != sampler))
+        self.sampler_named(sampler, option)
+        self.samplers = (sampler, *(name for name in self.samplers if name != base_name(sampler)))
 
-    def require_temperature(self, temperature: float) -> None:
-        """Refuse a temperature other than 1 where the network's output is not logits."""
-        as_number(temperature, "temperature", 0)
-        fits = temperature == 1 or self.reads != "ratio"
-        require(fits, "temperature", temperature, f"1 for {type(self).__name__}, whose outputs are no logits")
+    def require_logits(self, **changes: Any) -> None:
+        """Refuse arguments that change logits where the network's output is none."""
+        for name, value in changes.items():
+            usual = {"temperature": "1", "top_p": "1", "guidance_scale": "1"}.get(name, "None")
+            expected = f"{usual} for {type(self).__name__}, whose outputs are no logits"
+            require(self.reads != "ratio", name, value, expected)
 
     def bound(
         self,

@@ -144,7 +144,7 @@ def _by_matrices(run: Run, grid: list[float], stack: StackDiffusion) -> StepFunc
         logits = run.denoise(x, time)
         dtype = torch.promote_types(logits.dtype, whole.dtype)
         reach, into = (matrix.to(dtype).T[x] for matrix in (whole_t, gap))
-        f = torch.softmax(possible_logits(logits, reach, mask), -1)
+        f = torch.softmax(possible_logits(run.shaped(logits), reach, mask), -1)
         run.checks.refuse("logits", torch.where(run.free, f.sum(-1), 0.0), torch.isnan, FINITE)
         return torch.where(run.free, drawn_from(backward(f, reach, into, whole_s.to(dtype)), u), x)
 

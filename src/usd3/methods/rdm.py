@@ -63,6 +63,11 @@ class RDM(Method):
         self.reweighting, self.tau = reweighting, as_number(tau, "tau", 0, closed=True)
         self.prefer(decoding, "decoding")
 
+    @property
+    def nat_weight(self) -> float:
+        """What one nat of an object counts in the loss, which is a cross entropy."""
+        return 1.0
+
     def loss_of(self, denoise: Denoiser, batch: NoisyBatch) -> LossOutput:
         """weight(t) CE(x_0, f) where x_t differs from x_0."""
         d, T, x_0, x_t = self.diffusion, self.diffusion.num_steps or 1, batch.x_0, batch.x_t
@@ -118,7 +123,8 @@ class Decoding(ABC):
         (lost, number), run, is_noise = numbers.unbind(1), self.run, held == -torch.inf
         logits = data_logits(run.denoise(x, time), run.process.noise)
         all_to_f = Jumps(torch.ones_like(self.level.lost), torch.zeros_like(self.level.lost))
-        guess = fused.draw(logits, x, self.support, self.level, all_to_f, u, run.free, run.process.impl, run.checks)
+        shaped = run.shaped(logits)
+        guess = fused.draw(shaped, x, self.support, self.level, all_to_f, u, run.free, run.process.impl, run.checks)
         score = (logits.gather(-1, guess[..., None]).squeeze(-1) - logits.logsumexp(-1)).double()
         accepted, dropped = self.routed(x, held, guess, score, number, v[0])
         noised = torch.where(is_noise, lost, 1.0)  # share of the draw that comes from m

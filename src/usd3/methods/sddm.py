@@ -37,7 +37,7 @@ class SDDM(Method):
     and weighs them so that the loss stays the same on average.
 
     The samplers are "exact" (their "analytical"), "euler" (their "lbjf") and "tau_leaping". The last two jump by rates
-    in the last step too; with absorbing noise that step draws from f, as no mask may stay.
+    in the last step too; where the noise has a mask that step draws from f, as no mask may stay.
 
     With absorbing noise the loss of an unmasked element is -log a f_h of its category, and that of a masked one is
     constant: cross entropy at the unmasked elements, which leads a hollow network to the same posterior.
@@ -92,7 +92,7 @@ class SDDM(Method):
 
     def predictor(self, sampler: str) -> Sampler:
         """USD3's samplers, except that the last step jumps by rates too where the noise has no mask."""
-        if sampler == "exact" or self.diffusion.noise.is_absorbing:
+        if sampler == "exact" or self.diffusion.noise.mask is not None:
             return SAMPLERS[sampler]
         return partial(_jumping_by_rates, jumps=_JUMPS[sampler])
 

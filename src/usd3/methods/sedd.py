@@ -66,7 +66,8 @@ class SEDD(Method):
         masked = diffusion.noise.is_absorbing
         require(condition in ("clamp", "project_only"), "condition", condition, "clamp or project_only")
         require(masked or not scale_by_sigma, "scale_by_sigma", scale_by_sigma, "False but for absorbing noise")
-        require(denoise or not masked, "denoise", denoise, "True for absorbing noise, or masks would be left")
+        has_mask = diffusion.noise.mask is not None
+        require(denoise or not has_mask, "denoise", denoise, "True for noise with a mask, or masks would be left")
         self.condition, self.denoise, self.eps = condition, denoise, as_number(eps, "eps", 0, 0.5)
         self.scale_by_sigma = masked if scale_by_sigma is None else bool(scale_by_sigma)
         # where alpha_bar(1) = 0, ratios say nothing at 1; but for absorbing noise the loss has no limit there

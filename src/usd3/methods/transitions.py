@@ -125,7 +125,7 @@ class Transitions:
         require(T * K**2 <= _MOST_ENTRIES, "transitions", seen, most)
         kind = "absorbing" if name == "absorbing" else "uniform"
         even = noise.probs.dim() == 1 and bool(((noise.probs - 1 / K).abs() < 1e-9).all())
-        require(even if kind == "uniform" else noise.mask is not None, "transitions", name, f"{kind} noise for it")
+        require(even if kind == "uniform" else noise.is_absorbing, "transitions", name, f"{kind} noise for it")
         expected = "an integer >= 1 for banded, and None for the others"
         require((width is not None) == (name == "banded"), "width", width, expected)
         if betas is None and name == kind:

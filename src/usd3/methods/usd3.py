@@ -18,6 +18,12 @@ class USD3(Method):
         super().__init__(diffusion)
         self.objective, self._weights = objective, resolve(objective, diffusion.continuous)
 
+    @property
+    def nat_weight(self) -> float:
+        """What one nat of an object counts in the loss: the VLB of one drawn step, cross entropy and L2."""
+        weights = self._weights
+        return weights.vlb * super().nat_weight + weights.ce + weights.l2
+
     def loss_of(self, denoise: Denoiser, batch: NoisyBatch) -> LossOutput:
         """Training loss weighted by `objective`, as `Diffusion.loss`."""
         return weighted_loss(self.diffusion, denoise.output(batch.x_t, batch.time), batch, self._weights)

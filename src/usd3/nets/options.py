@@ -111,23 +111,38 @@ class ModelConfig:
         for name in ("timeless", "projection") if self.self_conditioning else ():
             require(not getattr(self, name), f"model.{name}", True, "false with model.self_conditioning")
 
-    def build(self, diffusion: Diffusion, shape: Sequence[int] = ()) -> nn.Module:
-        """The network with its heads for this diffusion on objects of `shape`, freshly initialised."""
-        net = self.build_bare(diffusion.noise.num_classes, shape)
+    def build(
+        self, diffusion: Diffusion, shape: Sequence[int] = (), labels: Sequence[int] = (), absent: bool = False
+    ) -> nn.Module:
+        """The network with its heads for this diffusion on objects of `shape`, freshly initialised.
+
+        Args:
+            diffusion: the diffusion.
+            shape: shape of an object.
+            labels: number of classes of each label of an object.
+            absent: whether given elements can be absent.
+        """
+        net = self.build_bare(diffusion.noise.num_classes, shape, labels, absent)
         net = Hollow(net, diffusion) if self.hollow else net
         return SelfConditioned(net) if self.self_conditioning else net
 
-    def build_bare(self, num_classes: int, shape: Sequence[int] = ()) -> nn.Module:
+    def build_bare(
+        self, num_classes: int, shape: Sequence[int] = (), labels: Sequence[int] = (), absent: bool = False
+    ) -> nn.Module:
         """The network without its heads. Each head adds the prefix "module." to the names of the weights."""
+        parameters = inspect.signature(NETS[self.net]).parameters if self.net in NETS else {}
+        expected = "transformer for data with labels, which no other network takes, or --data.labels false"
+        require("labels" in parameters or not labels, "model.net", self.net, expected)
+        expected = "transformer with training.absent, as elements can be absent in no other network"
+        require("absent" in parameters or not absent, "model.net", self.net, expected)
         if self.net not in NETS:
             return self._build_imported(num_classes)
         kind = NETS[self.net]
-        parameters = inspect.signature(kind).parameters
         for name in ("timeless", "projection", "self_conditioning", "own_vocabulary"):
             require(name in parameters or not getattr(self, name), f"model.{name}", True, f"false for {self.net}")
         named = {one.name: getattr(self, one.name) for one in fields(self)}
         named["mlp"] = 4 * self.dim if self.mlp is None else self.mlp
-        from_data = {"length": math.prod(shape), "axes": max(1, len(shape))}
+        from_data = {"length": math.prod(shape), "axes": max(1, len(shape)), "labels": tuple(labels), "absent": absent}
         further = [name for name in parameters if name not in {"num_classes", *named, *from_data}]
         unknown = set(self.options) - set(further)
         require(not unknown, "model.options", self.options, f"only {', '.join(further) or 'none'} for {self.net}")

@@ -26,7 +26,10 @@ from usd3._internal.random import drawn_from, seed_of, uniform
 if TYPE_CHECKING:
     from usd3.pipeline.pipeline import Pipeline
 
-__all__ = ["Condition", "draw_accepted", "draw_in_sequence", "sample_where"]
+__all__ = ["OF_PREDICTIONS", "Condition", "draw_accepted", "draw_in_sequence", "sample_where"]
+
+OF_PREDICTIONS = ("temperature", "top_k", "top_p", "bias", "adjust", "labels", "batch_size")
+"""The arguments of `Pipeline.sample` that `Pipeline.predict` takes too."""
 
 _MOST_REPEATS = 64  # attempts for one object at once
 _MOST_ROWS = 2**16  # attempts at once
@@ -111,8 +114,8 @@ def sample_where(
 
     def predict(tokens: Tensor, known: Tensor, element: int) -> Tensor:
         objects, masks = (part.unflatten(1, shape) for part in (tokens, known))
-        more = {"batch_size": options["batch_size"], "element": element}
-        return pipeline.predict(objects, masks, options["temperature"], **more).double()
+        more = {name: options[name] for name in OF_PREDICTIONS if name in options}
+        return pipeline.predict(objects, masks, element=element, **more).double()
 
     first = seed_of(seed, -1)  # of the draws before the others
     x: Tensor

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from usd3._internal.checks import as_count, require, require_type
 from usd3._internal.fields import from_mapping, require_fields
@@ -42,6 +42,8 @@ class PipelineConfig:
         decode: (K,) the category of the data for each category of the network, a permutation; None: they are the same.
         marginal: (K,) the frequencies of the categories in the training data, for marginal noise; (L, K) for each
             element where their kind has a support.
+        labels: the labels of an object by name, each with the names of its classes; {}: there are none.
+        absent: whether given elements were sometimes absent in training.
         prefix: number of elements that a prompt gives by default.
         given: which elements stayed clean in training; None: unknown.
         precision: number format of the network's computations in training.
@@ -62,8 +64,10 @@ class PipelineConfig:
     kind: dict[str, Any] = field(default_factory=lambda: {"name": "array"})
     decode: list[int] | None = None
     marginal: list[float] | list[list[float]] | None = None
+    labels: dict[str, list[str]] = field(default_factory=dict)
+    absent: bool = False
     prefix: int = 32
-    given: Literal["none", "prefix", "random"] | None = None
+    given: Literal["none", "prefix", "random", "data"] | None = None
     precision: Literal["fp32", "bf16"] = "fp32"
     steps: int = 0
     minutes: float | None = None
@@ -82,8 +86,20 @@ class PipelineConfig:
         require(is_small, "shape", f"{tuple(self.shape)} of {num_classes} categories", limits)
         is_permutation = self.decode is None or sorted(self.decode) == list(range(self.num_classes))
         require(is_permutation, "decode", self.decode, f"null or a permutation of 0..{self.num_classes - 1}")
+        for name, classes in self.labels.items():
+            distinct = isinstance(classes, list) and len(set(map(str, classes))) == len(classes) > 0
+            require(distinct, f"labels[{name}]", classes, "a list of different class names")
         if "." not in str(self.kind.get("name")):  # an import path is checked later, once its code is trusted
             self.build_kind()
+
+    @property
+    def label_sizes(self) -> tuple[int, ...]:
+        """The number of classes of each label."""
+        return tuple(len(classes) for classes in self.labels.values())
+
+    def build_network(self, diffusion: Diffusion) -> nn.Module:
+        """A new network with its heads, with random weights."""
+        return self.model.build(diffusion, self.shape, self.label_sizes, self.absent)
 
     def build_kind(self) -> Kind:
         """The kind as an object. If it is not one of ours, this imports and runs its code."""
@@ -102,9 +118,10 @@ class PipelineConfig:
         A folder without weights and a network of the user's own are not checked.
         """
         file, heads = folder / "model.safetensors", (self.model.hollow, self.model.self_conditioning)
-        num_classes = self.num_classes + (self.diffusion.noise == "absorbing")
+        num_classes = self.num_classes + self.diffusion.has_mask
         if self.model.net in NETS and file.is_file():
-            require_weights(file, lambda: self.model.build_bare(num_classes, self.shape), "module." * sum(heads))
+            parts = num_classes, self.shape, self.label_sizes, self.absent
+            require_weights(file, lambda: self.model.build_bare(*parts), "module." * sum(heads))
 
     def has_trained(self, steps: int, minutes: float | None) -> bool:
         """Whether the model was trained for this many steps, or all it was meant to be, or for this many minutes."""

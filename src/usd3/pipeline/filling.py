@@ -13,7 +13,7 @@ from torch import Tensor
 
 from usd3._internal.checks import as_mask, as_tokens
 from usd3._internal.random import drawn_from, seed_of, uniform
-from usd3.pipeline.conditions import sample_where
+from usd3.pipeline.conditions import OF_PREDICTIONS, sample_where
 
 if TYPE_CHECKING:
     from usd3.pipeline.pipeline import Pipeline
@@ -37,7 +37,8 @@ def fill(pipeline: "Pipeline", tokens: ArrayLike, given: ArrayLike, seed: int, o
     for i in open_.any(0).nonzero().squeeze(1).tolist():
         rows = open_[:, i].nonzero().squeeze(1)
         objects_i, known_i = (part[rows].unflatten(1, x.shape[1:]) for part in (flat, ~open_))
-        probs = pipeline.predict(objects_i, known_i, options["temperature"], element=i).double()
+        more = {name: options[name] for name in OF_PREDICTIONS if name in options}
+        probs = pipeline.predict(objects_i, known_i, element=i, **more).double()
         weighted = probs * weights.flatten(0, -2)[i]
         weighted = weighted + (weighted.sum(-1, keepdim=True) <= 0) * weights.flatten(0, -2)[i]
         flat[rows, i] = drawn_from(weighted, uniform(rows.shape, rows.device, generator))

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from usd3.core.model import Wrapper, logits_of
+from usd3.core.model import Cached, Wrapper, ignores_time, logits_of
 
-__all__ = ["InferenceModel", "network_logits"]
+__all__ = ["InferenceModel", "Restricted", "network_logits"]
 
 
 class InferenceModel(Wrapper):
@@ -46,3 +46,25 @@ class InferenceModel(Wrapper):
 def network_logits(model: Callable[..., Any], x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
     """Logits (B, ..., K) of a network, also of one that returns a `Projection`."""
     return logits_of(model(x_t, t, **masks), x_t)
+
+
+class Restricted(Wrapper):
+    """A model that takes some categories for impossible: their logits are -inf.
+
+    It has a row for each object, so a model that ignores the time is asked about the changed ones inside.
+
+    Args:
+        model: the model.
+        possible: (B, ..., K) False where a category is impossible.
+    """
+
+    ignores_time = False
+
+    def __init__(self, model: Callable[..., Any], possible: Tensor):
+        super().__init__(Cached(model, possible.shape[-1]) if ignores_time(model) else model)
+        self.possible = possible
+
+    def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
+        """Logits at x_t of all objects, or of all objects twice, with and without their condition."""
+        possible = torch.cat([self.possible] * (len(x_t) // len(self.possible)))
+        return logits_of(self.model(x_t, t, **masks), x_t).masked_fill(~possible, -torch.inf)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import torch
 from numpy.typing import ArrayLike
@@ -22,39 +22,45 @@ from usd3._internal.messages import suggestion
 from usd3._internal.random import seed_of
 from usd3._internal.threads import waiting_asleep
 from usd3._internal.weights import load_weights
-from usd3.core.coefficients import is_grid
-from usd3.core.model import Cached, Wrapper, ignores_time, logits_of
-from usd3.core.samplers import Corrector, Step
+from usd3.core.coefficients import Times, is_grid
+from usd3.core.logits import Adjust
+from usd3.core.model import BoundKeywords, ignores_time
+from usd3.core.samplers import CorrectorMoves, Sampler, Step
+from usd3.core.step_costs import StepCosts
 from usd3.methods.base import Method
 from usd3.nets import Hollow, SelfConditioned
 from usd3.nets.options import NETS, is_packaged
 from usd3.pipeline.batches import in_batches
 from usd3.pipeline.conditions import sample_where
 from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.encoded import Encoded, without_padding
 from usd3.pipeline.filling import fill
-from usd3.pipeline.inference import InferenceModel, network_logits
+from usd3.pipeline.grids import STEP_COSTS, measured_step_costs, read_step_costs, write_step_costs
+from usd3.pipeline.inference import InferenceModel, Restricted, network_logits
+from usd3.pipeline.labels import Labels, label_rows, split_where
 from usd3.pipeline.packaged import find_model, list_models
-from usd3.pipeline.prediction import predict
+from usd3.pipeline.prediction import predict, predict_label
 from usd3.pipeline.trust import require_trusted
 
 __all__ = ["Pipeline", "save_config", "save_pretrained"]
 
 Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 _ONE_BY_ONE = "first_hitting"  # the sampler that draws one element a call
 _LOGITS_AT_ONCE = {"cpu": 2**24, "cuda": 2**28}  # logits of the largest batch, by type of device
 
 
 def _without_gradients(
-    method: Callable[Concatenate["Pipeline", Arguments], Tensor],
-) -> Callable[Concatenate["Pipeline", Arguments], Tensor]:
+    method: Callable[Concatenate["Pipeline", Arguments], Result],
+) -> Callable[Concatenate["Pipeline", Arguments], Result]:
     """A method of `Pipeline` that runs without gradients.
 
     A compiled network runs in the mode of CUDA graph captures: in inference mode a capture would compile it again.
     """
 
     @functools.wraps(method)
-    def without_gradients(self: "Pipeline", /, *args: Arguments.args, **options: Arguments.kwargs) -> Tensor:
+    def without_gradients(self: "Pipeline", /, *args: Arguments.args, **options: Arguments.kwargs) -> Result:
         with waiting_asleep(), as_captured() if self.compile else torch.inference_mode():
             return method(self, *args, **options)
 
@@ -82,7 +88,8 @@ class Pipeline:
         if config.method.sampler is None and one_by_one and _ONE_BY_ONE in self.method.samplers:
             self.method.prefer(_ONE_BY_ONE, "method.sampler")
         _require_usable_network(self.method, config)
-        self.model = (config.model.build(self.diffusion, config.shape) if model is None else model).eval()
+        self.model = (config.build_network(self.diffusion) if model is None else model).eval()
+        self.step_costs: StepCosts | None = None
 
     @property
     def device(self) -> torch.device:
@@ -129,11 +136,15 @@ class Pipeline:
         pipeline = cls(config, model)
         pipeline.compile = compile
         load_weights(pipeline.model, folder / "model.safetensors")
+        if (folder / STEP_COSTS).is_file():
+            pipeline.step_costs = read_step_costs(folder / STEP_COSTS)
         return pipeline.to(device_named(device))
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Write `config.json` and `model.safetensors`."""
+        """Write `config.json` and `model.safetensors`, and `step_costs.json` if step costs are known."""
         save_pretrained(Path(folder), self.config, self.model.state_dict())
+        if self.step_costs is not None:
+            write_step_costs(Path(folder) / STEP_COSTS, self.step_costs)
 
     def __repr__(self) -> str:
         size = sum(weight.numel() for weight in self.model.parameters())
@@ -145,17 +156,24 @@ class Pipeline:
     def sample(
         self,
         num: int | None = None,
-        num_steps: int | None = None,
+        num_steps: int | Times | None = None,
         tokens: ArrayLike | None = None,
         given: ArrayLike | None = None,
         pad: ArrayLike | None = None,
-        corrector: Corrector | None = None,
-        sampler: str | None = None,
+        corrector: CorrectorMoves | None = None,
+        sampler: str | Sampler | None = None,
         temperature: float = 1.0,
         seed: int = 0,
         batch_size: int | None = None,
         callback: Callable[[Step], None] | None = None,
         where: Mapping[str, Any] | str | Tensor | None = None,
+        labels: Labels | None = None,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        bias: ArrayLike | None = None,
+        adjust: Adjust | None = None,
+        guidance_scale: float = 1.0,
+        guidance: Literal["f", "step"] = "f",
     ) -> Tensor:
         """Objects drawn from the model, (N, ...) int64.
 
@@ -166,24 +184,43 @@ class Pipeline:
 
         Args:
             num: number of objects, N; by default 1, or the number of rows of `tokens`.
-            num_steps: sampling steps; by default 100, or all steps of a model with fewer in discrete time.
+            num_steps: sampling steps; by default 100, or all steps of a model with fewer in discrete time. Or a grid of
+                times that decrease to 0, such as `best_grid` finds.
             tokens: (N, ...) a prompt for each object. The pad value of the data, if it has one, marks padding.
             given: (N, ...) True where an element keeps its value in `tokens`.
             pad: (N, ...) True where an element is padding. In the result it has the pad value of the data.
             corrector: MCMC corrector.
-            sampler: one of the method's samplers; None: its default.
+            sampler: one of the method's samplers, or a function `(run, grid) -> step`; None: the method's default.
             temperature: divides the logits. Below 1 the draws are closer to what the model finds likely.
             seed: seed of the draws.
             batch_size: number of objects in a batch; None: chosen by memory.
             callback: called with each `Step`.
             where: draw from p(object | condition): {"sex": "Female", "age": (30, 40)} or "sex=Female,age=30..40" for
                 a kind whose elements have names, such as tables; or the share of each category that is allowed,
-                (..., K) in [0, 1].
+                (..., K) in [0, 1]. A model of data with labels takes their names in the same way: {"label": "cat"} or
+                "label=cat". Without a label, objects of any class are drawn.
+            labels: the label of each object, (N,) names or numbers of classes, or (N, J) numbers if an object has
+                several; -1: absent. As `where` for a label, but each object may have its own.
+            top_k: draw only from the k likeliest categories of each element; None: from all.
+            top_p: draw only from the fewest likeliest categories with this total probability.
+            bias: soft wishes, added to the logits, (K,) or (..., K) for each element, in the categories of the data.
+            adjust: `adjust(logits, x_t, t)` returns other logits (B, ..., K), in the categories of the network.
+            guidance_scale: how closely to follow the given elements and the labels: 1 as p(object | given, label) does,
+                above 1 closer.
+            guidance: "f" tilts p(x_0 | x_t), for every sampler; "step" tilts the exact steps.
         """
+        how = dict[str, Any](temperature=temperature, top_k=top_k, top_p=top_p, adjust=adjust)
+        how |= {"guidance_scale": guidance_scale, "guidance": guidance}
         if where is not None:
+            named, where = split_where(where, self.config.labels, self.kind)
+            require(named is None or labels is None, "labels", labels, "None where `where` names a label")
+            labels = labels if named is None else named
+        if where is not None:
+            same = labels is None or isinstance(labels, Mapping)
+            require(same, "labels", labels, "None, or one for all objects, as in {'label': 'cat'}, with a condition")
             require(pad is None, "pad", pad, "None where a condition is given")
             options = dict[str, Any](num_steps=num_steps, corrector=corrector, sampler=sampler, callback=callback)
-            options |= {"temperature": temperature, "batch_size": batch_size}
+            options |= {"batch_size": batch_size, "bias": bias, "labels": labels, **how}
             return sample_where(self, where, num, tokens, given, seed, options)
         shape, prompt = tuple(self.config.shape), None if tokens is None else as_tokens(tokens)
         steps = self._steps(num_steps)
@@ -191,23 +228,34 @@ class Pipeline:
             require(tuple(prompt.shape[1:]) == shape, "tokens.shape", tuple(prompt.shape), f"(N, *{shape})")
             require(num in (None, len(prompt)), "num", num, f"None or the number of rows of tokens, {len(prompt)}")
             num = len(prompt)
+        if num is None and labels is not None and not isinstance(labels, Mapping | str):
+            num = len(labels)  # type: ignore[arg-type]
         num = as_count(1 if num is None else num, "num", 1)
+        label = label_rows(labels, self.config.labels, num)
         given, pad = (as_mask(m, (num, *shape), name) for m, name in ((given, "given"), (pad, "pad")))
         objects = None
         if prompt is not None:
-            objects, pad = self._without_padding(prompt, pad)
+            objects, pad = without_padding(prompt, pad, self.config.data.pad_value)
             prompt = self.encoded(objects)
-        repeatable = is_packaged(self.bare_network)  # it does the same in every call: a CUDA graph can replay it
+        if guidance_scale != 1:
+            follows = (given is not None and bool(given.any())) or (label is not None and bool((label >= 0).any()))
+            expected = "1 where nothing is given and no label is set: there is no condition to follow"
+            require(follows, "guidance_scale", guidance_scale, expected)
+        how["bias"] = None if bias is None else self.encoded_bias(bias)
+        calls = 1 if guidance_scale in (0, 1) else 2  # rows of the network for each object
+        # a packaged network does the same in every call: a CUDA graph can replay it
+        repeatable = adjust is None and is_packaged(self.bare_network)
 
         def draw(rows: slice) -> Tensor:
             given_rows, prompt_rows, pad_rows = (
                 None if part is None else part[rows].to(self.device) for part in (given, prompt, pad)
             )
-            model, graph = self.denoiser(rows.stop - rows.start), repeatable
+            labels_here = None if label is None else label[rows]
+            model, graph = self.model_for(calls * (rows.stop - rows.start), labels_here), repeatable
             if objects is not None and given is not None:
                 possible = self._possible(objects[rows], given[rows])
                 graph = graph and (possible is None or not ignores_time(model))
-                model = model if possible is None else _Restricted(model, possible)
+                model = model if possible is None else Restricted(model, possible)
             return self.method.sample(
                 model,
                 (rows.stop - rows.start, *shape),
@@ -217,26 +265,17 @@ class Pipeline:
                 given=given_rows,
                 given_tokens=prompt_rows,
                 pad=pad_rows,
-                generator=torch.Generator(self.device).manual_seed(seed_of(seed, rows.start)),
+                generator=self.generator(seed, rows),
                 callback=callback,
                 device=self.device,
                 graph=graph,
-                temperature=temperature,
+                **how,
             ).cpu()
 
-        x = self.decoded(in_batches(draw, num, self.batch_size(num) if batch_size is None else batch_size))
+        size = max(1, self.batch_size(calls * num) // calls) if batch_size is None else batch_size
+        x = self.decoded(in_batches(draw, num, size))
         value = self.config.data.pad_value
         return x if pad is None or value is None else x.masked_fill(pad.cpu(), value)
-
-    def _without_padding(self, tokens: Tensor, pad: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Tokens with category 0 in place of the data's pad value, and `pad` with these elements added."""
-        if self.config.data.pad_value is None:
-            return tokens, pad
-        has_pad_value = tokens == self.config.data.pad_value
-        if not bool(has_pad_value.any()):
-            return tokens, pad
-        padding = has_pad_value if pad is None else has_pad_value | pad.to(has_pad_value.device)
-        return tokens.masked_fill(has_pad_value, 0), padding
 
     def _possible(self, tokens: Tensor, given: Tensor) -> Tensor | None:
         """`Kind.possible` in the categories of the network's output, on its device."""
@@ -247,13 +286,46 @@ class Pipeline:
         more = self.diffusion.noise.num_classes - possible.shape[-1]  # the mask
         return F.pad(possible, (0, more), value=True).to(self.device)
 
-    def _steps(self, num_steps: int | None) -> int:
+    def encoded_bias(self, bias: ArrayLike) -> Tensor:
+        """A bias (..., K) in the categories of the data as one of the network's output, on its device."""
+        K, shape = self.config.num_classes, tuple(self.config.shape)
+        tensor = torch.as_tensor(bias)
+        fits = tuple(tensor.shape) in ((K,), (*shape, K))
+        require(fits, "bias.shape", tuple(tensor.shape), f"{(K,)} or {(*shape, K)}, one for each category of the data")
+        tensor = tensor.to(torch.get_default_dtype())
+        bad = bool((tensor.isnan() | (tensor == torch.inf)).any())
+        require(not bad, "bias", "nan or inf", "numbers, or -inf for a category that must not be drawn")
+        tensor = tensor if self.config.decode is None else tensor[..., torch.tensor(self.config.decode)]
+        return F.pad(tensor, (0, self.diffusion.noise.num_classes - K)).to(self.device)
+
+    def _steps(self, num_steps: int | Times | None) -> int | Times:
         return self.config.diffusion.usual_steps if num_steps is None else num_steps
 
-    def num_moves(self, num_steps: int | None = None, sampler: str | None = None) -> int:
+    def num_moves(self, num_steps: int | Times | None = None, sampler: str | Sampler | None = None) -> int:
         """How many steps the sampler takes for `num_steps`: some methods add a last one. Default as in `sample`."""
-        times = self.method.grid(self._steps(num_steps), self.method.samplers[0] if sampler is None else sampler)
+        times = self._steps(num_steps)
+        if not callable(sampler):
+            times = self.method.grid(times, self.method.samplers[0] if sampler is None else sampler)
         return len(times) - 1 if is_grid(times) else int(times)  # type: ignore[arg-type]
+
+    def require_where(self, where: Mapping[str, Any] | str) -> None:
+        """Raise an error unless a condition names labels, classes, elements and values that the model has."""
+        named, rest = split_where(where, self.config.labels, self.kind)
+        label_rows(named, self.config.labels, 1, "where")
+        if rest is not None and not isinstance(rest, Tensor):
+            self.kind.weights(rest)
+
+    def best_grid(self, num_steps: int | None = None) -> list[float]:
+        """The times of `num_steps` sampling steps that lose least, for `sample`; needs `step_costs`.
+
+        More steps than the costs know have no best grid. Default as in `sample`, or all that the costs know.
+        """
+        costs = self.step_costs
+        expected = "a model with step_costs.json, which `usd3 grid MODEL` writes"
+        require(costs is not None, "grid", "best", expected)
+        assert costs is not None
+        usual = min(costs.most_steps, self.config.diffusion.usual_steps)
+        return costs.best_grid(usual if num_steps is None else num_steps)
 
     def denoiser(self, num: int | None = None) -> Callable[..., Tensor]:
         """The network as the sampler calls it: on a GPU in bfloat16 if it was trained in bfloat16.
@@ -269,6 +341,20 @@ class Pipeline:
             self.diffusion.noise.probs_on(self.device)  # if a call created them, the next call would compile again
             compiled = self._compiled
         return InferenceModel(self.model, self.device, half, compiled, num)
+
+    def model_for(self, num: int | None = None, label: Tensor | None = None) -> Callable[..., Tensor]:
+        """The network as the sampler calls it, bound to the labels of its objects.
+
+        Args:
+            num: batch size to compile for, see `denoiser`.
+            label: (num, J) int64 the class of each label, -1: absent; None: all are absent.
+        """
+        model = self.denoiser(num)
+        return model if label is None else BoundKeywords(model, label.to(self.device))
+
+    def generator(self, seed: int, rows: slice) -> torch.Generator:
+        """The generator of the draws for a batch, on the network's device."""
+        return torch.Generator(self.device).manual_seed(seed_of(seed, rows.start))
 
     @property
     def bare_network(self) -> Any:
@@ -310,10 +396,14 @@ class Pipeline:
         """
         x = self.sample(num, seed=seed, **options)
         where = options.get("where")
+        if where is not None:  # labels do not change how objects are shown
+            _, where = split_where(where, self.config.labels, self.kind)
         extra = {} if where is None or isinstance(where, Tensor) else {"where": where}
         return self.kind.objects(x, seed, **extra)
 
     predict = _without_gradients(predict)
+    predict_label = _without_gradients(predict_label)
+    measured_step_costs = _without_gradients(measured_step_costs)
 
     @_without_gradients
     def bound(
@@ -324,8 +414,9 @@ class Pipeline:
         num_samples: int | None = None,
         seed: int = 0,
         batch_size: int | None = None,
+        labels: Labels | None = None,
     ) -> Tensor:
-        """Upper bound on -log p(free elements | given elements) of each object, (N,) in nats.
+        """Upper bound on -log p(free elements | given elements, labels) of each object, (N,) in nats.
 
         Args:
             tokens: (N, ...) the objects.
@@ -334,20 +425,14 @@ class Pipeline:
             num_samples: number of times at which the bound is estimated; None: the default of the method.
             seed: seed of the draws.
             batch_size: number of objects in a batch; None: chosen by memory.
+            labels: the label of each object, as in `sample`; None: the bound of objects whose label is not known.
         """
-        objects = as_tokens(tokens)
-        given, pad = (as_mask(m, tuple(objects.shape), name) for m, name in ((given, "given"), (pad, "pad")))
-        objects, pad = self._without_padding(objects, pad)
-        encoded = self.encoded(objects)
+        objects = Encoded.of(self, tokens, given, pad, labels)
 
         def nats(rows: slice) -> Tensor:
-            masks = {
-                name: None if mask is None else mask[rows].to(self.device)
-                for name, mask in (("given", given), ("pad", pad))
-            }
-            generator = torch.Generator(self.device).manual_seed(seed_of(seed, rows.start))
-            x_0 = encoded[rows].to(self.device)
-            return self.method.bound(self.denoiser(len(x_0)), x_0, num_samples, generator=generator, **masks).cpu()
+            part = objects.on(self.device, rows)
+            model, generator = self.model_for(len(part), part.label), self.generator(seed, rows)
+            return self.method.bound(model, part.tokens, num_samples, part.given, part.pad, generator).cpu()
 
         return in_batches(nats, len(objects), self.batch_size(len(objects)) if batch_size is None else batch_size)
 
@@ -363,27 +448,6 @@ class Pipeline:
         bad = tokens[(tokens < 0) | (tokens > top)]
         require(not len(bad), "tokens", f"... {bad[:1].tolist()} ...", f"categories 0..{top}")
         return tokens if self.config.decode is None else torch.tensor(self.config.decode).argsort()[tokens]
-
-
-class _Restricted(Wrapper):
-    """A model that takes some categories for impossible: their logits are -inf.
-
-    It has a row for each object, so a model that ignores the time is asked about the changed ones inside.
-
-    Args:
-        model: the model.
-        possible: (B, ..., K) False where a category is impossible.
-    """
-
-    ignores_time = False
-
-    def __init__(self, model: Callable[..., Any], possible: Tensor):
-        super().__init__(Cached(model, possible.shape[-1]) if ignores_time(model) else model)
-        self.possible = possible
-
-    def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Tensor:
-        """Logits at x_t of all objects."""
-        return logits_of(self.model(x_t, t, **masks), x_t).masked_fill(~self.possible, -torch.inf)
 
 
 def _require_usable_network(method: Method, config: PipelineConfig) -> None:

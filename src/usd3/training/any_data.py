@@ -10,7 +10,9 @@ import torch
 from usd3._internal.checks import as_number, require
 from usd3._internal.device import device_named
 from usd3.kinds.base import Kind
+from usd3.kinds.class_files import absolute_places, places_of
 from usd3.kinds.dataset import Dataset
+from usd3.kinds.labels import class_numbers
 from usd3.kinds.registry import kind_named, kind_of_file, kind_of_objects, recipe_of_kind
 from usd3.pipeline.pipeline import Pipeline
 from usd3.pipeline.trust import require_trusted
@@ -33,6 +35,7 @@ def fit(
     seed: int = 0,
     progress: bool = True,
     trust_code: bool = False,
+    labels: Any = None,
     **options: Any,
 ) -> Pipeline:
     """Train a model on data of any kind, and return it.
@@ -48,6 +51,9 @@ def fit(
         progress: show progress.
         trust_code: import a kind, network or method that is not ours, if a YAML file names one. This runs its code. Not
             needed for a class that is named in an argument.
+        labels: the class of each object, (N,) names or integers, None or -1 where it is unknown; for arrays and lists
+            of strings. The model then draws objects of a class, `model.generate(10, where={"label": "cat"})`. Files say
+            it themselves: by an array `train_label`, or one file for each class, "promoter=a.fa,none=b.fa".
         options: further options by section: data={...}, diffusion={...}, method={...}, model={...}, training={...}.
 
     Example:
@@ -61,7 +67,8 @@ def fit(
         require_trusted(recipe, {found.path(), *_named_classes(options)})
     if minutes is not None:
         recipe.training.minutes = as_number(minutes, "minutes", 0)
-    dataset = None if path is not None else found.from_objects(data, recipe.data)
+    require(labels is None or path is None, "labels", labels, "None for files, which say themselves of what class")
+    dataset = None if path is not None else _dataset(found, data, recipe, labels)
     if run is not None:
         return _fit(recipe, Path(run), progress, dataset)
     with tempfile.TemporaryDirectory(prefix="usd3-") as folder:
@@ -70,6 +77,17 @@ def fit(
 
 def _fit(recipe: Recipe, folder: Path, progress: bool, dataset: Dataset | None) -> Pipeline:
     return fit_recipe(recipe, folder, progress=progress, dataset=dataset).to(device_named(None))
+
+
+def _dataset(kind: type[Kind], data: Any, recipe: Recipe, labels: Any) -> Dataset:
+    """The data set of objects in memory, with the class of each of them."""
+    if labels is None:
+        expected = "null or false: the argument `labels` has the class of each object"
+        require(not recipe.data.labels, "data.labels", recipe.data.labels, expected)
+        return kind.from_objects(data, recipe.data)
+    require(kind.takes_labels, "labels", "given", f"None for {kind.plural}, which take no labels")
+    numbers, classes = class_numbers(labels, "labels")
+    return kind.from_objects(data, recipe.data, numbers, classes)  # type: ignore[call-arg]
 
 
 def _path_of(data: Any) -> Path | None:
@@ -91,9 +109,11 @@ def _is_file(path: Path) -> bool:
 
 
 def _of_file(path: Path) -> type[Kind]:
-    if not path.exists():
-        raise FileNotFoundError(f"data = {path}: no such file")
-    kind = kind_of_file(path)
+    places = places_of(str(path))
+    for place in places:
+        if not place.exists():
+            raise FileNotFoundError(f"data = {place}: no such file")
+    kind = kind_of_file(places[0])
     require(kind is not None, "data", path, "a file of a known ending, or `kind`, which says what it is")
     return kind  # type: ignore[return-value]
 
@@ -108,7 +128,7 @@ def _named_classes(options: dict[str, Any]) -> set[str]:
 def _recipe(kind: type[Kind], names: tuple[str, ...], path: Path | None, options: dict[str, Any], seed: int) -> Recipe:
     chosen = names or (() if torch.cuda.is_available() else ("small",))
     own = options.get("data", {})
-    data = own | ({"path": None} if path is None else {"path": os.path.abspath(path)})
+    data = own | {"path": None if path is None else absolute_places(str(path))}
     if kind.path() != kind.name:  # a kind of the user's own
         data |= {"kind": kind.path()}
     training = options.get("training", {})

@@ -22,7 +22,7 @@ _MOST_IN_A_TABLE = 2**24  # objects; the order of more is computed, not stored
 
 
 class Batches:
-    """Endless batches of a run from its first step on: dicts with tokens, pad, step and part.
+    """Endless batches of a run from its first step on: dicts with tokens, pad, label, given, step and part.
 
     Each pass over the objects takes them in a new random order.
 
@@ -73,6 +73,10 @@ class Batches:
         if self.augment is not None:
             tokens = self.augment(tokens, pad, torch.Generator().manual_seed(seed_of(self.seed, step, part, 1)))
         batch = {"tokens": tokens, "step": step, "part": part}
+        if self.rows.labels is not None:
+            batch["label"] = self.rows.labels[chosen].long()
+        if self.rows.given is not None:
+            batch["given"] = self.rows.given[chosen]
         return batch if pad is None else batch | {"pad": pad}
 
     def _rows(self, first: int, last: int) -> Tensor:

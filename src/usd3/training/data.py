@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from usd3.kinds.dataset import Dataset
+from usd3.kinds.dataset import Dataset, Rows
 from usd3.kinds.options import DataConfig
 from usd3.training.batches import Batches, storage_device
 from usd3.training.options import TrainingConfig
@@ -45,9 +45,13 @@ class SequenceData(pl.LightningDataModule):
         assert trainer is not None
         mine = torch.arange(trainer.global_rank, min(self.config.validate_objects, len(test)), trainer.world_size)
         size = max(1, self.config.batch_size // (self.config.accumulate * trainer.world_size))
-        batches: Any = [_batch(*test.take(rows)) for rows in mine.split(size)]
+        batches: Any = [_batch(test, rows) for rows in mine.split(size)]
         return DataLoader(batches, batch_size=None)
 
 
-def _batch(tokens: Tensor, pad: Tensor | None) -> dict[str, Tensor]:
-    return {"tokens": tokens} if pad is None else {"tokens": tokens, "pad": pad}
+def _batch(split: Rows, rows: Tensor) -> dict[str, Tensor]:
+    """The objects with these numbers, with padding and labels where there are some."""
+    tokens, pad = split.take(rows)
+    label = None if split.labels is None else split.labels[rows].long()
+    parts = {"tokens": tokens, "pad": pad, "label": label}
+    return {name: part for name, part in parts.items() if part is not None}

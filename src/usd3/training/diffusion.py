@@ -17,11 +17,13 @@ from usd3._internal.graphs import GraphMode
 from usd3._internal.random import seed_of
 from usd3.core.coefficients import free_elements
 from usd3.core.given import draw_given
+from usd3.core.model import BoundKeywords
 from usd3.methods.base import Method
 from usd3.nets import Hollow
 from usd3.nets.options import is_packaged
 from usd3.training.early_stop import KeepBest
 from usd3.training.ema import Ema
+from usd3.training.labels import LabelTraining, with_absences
 from usd3.training.module import TrainingModule, weight_groups
 from usd3.training.options import TrainingConfig
 from usd3.training.step import Batch
@@ -36,8 +38,8 @@ class DiffusionTraining(TrainingModule):
     makes the step.
     """
 
-    names = ("loss", "bits_per_element")
-    on_screen = names
+    names = ("loss", "bits_per_element", "label_nats")  # the last for data with labels
+    on_screen = ("loss", "bits_per_element")
     must_be_finite = ("loss",)
     remedy = "try a smaller training.lr, more training.warmup, or training.clip 1"
     config: TrainingConfig
@@ -54,20 +56,35 @@ class DiffusionTraining(TrainingModule):
 
     def train_on(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """The loss of one part of a batch, and the numbers for the log."""
-        tensors: Batch = {name: batch[name] for name in ("tokens", "pad") if name in batch}
+        names = ("tokens", "pad", "label", *(["given"] if self.config.given == "data" else []))
+        tensors: Batch = {name: batch[name] for name in names if name in batch}
         if self._step is None:
             return self._batch_loss(tensors)
         return self._step(tensors, 1.0 if self._ema is None else self._ema.rate(self.global_step + 1))
 
     def _batch_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self._loss(batch["tokens"].long(), batch.get("pad"))  # type: ignore[no-any-return]
+        x_0, *masks = batch["tokens"].long(), *(batch.get(name) for name in ("pad", "label", "given"))
+        return self._loss(x_0, *masks)  # type: ignore[no-any-return]
 
-    def _eager_loss(self, x_0: Tensor, pad: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The loss; for the log, the loss per free element and the bound in bits per element."""
-        given = self.method.given_in_training(draw_given(self.config.given, x_0, self.config.prefix))
-        out = self.method.loss(self.model, x_0, given=given, pad=pad, stratified=self.config.stratified)
+    def _eager_loss(
+        self, x_0: Tensor, pad: Tensor | None, label: Tensor | None = None, given: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The loss; for the log, the loss per free element and the bound in bits per element.
+
+        With labels, the loss has the cross entropy of the absent ones too, which is then the third number for the log.
+        """
+        config = self.config
+        drawn = draw_given(config.given, x_0, config.prefix, given, config.given_share)
+        given = self.method.given_in_training(drawn)
+        model = with_absences(self.model, given, label, self.config)
+        out = self.method.loss(model, x_0, given=given, pad=pad, stratified=self.config.stratified)
         free = _count_free(x_0, given, pad).clamp(min=1) / len(x_0)
-        return out.loss, torch.stack([out.loss.detach() / free, out.vlb / free / math.log(2)]).float()
+        numbers = [out.loss.detach() / free, out.vlb / free / math.log(2)]
+        if not isinstance(model, LabelTraining):
+            return out.loss, torch.stack(numbers).float()
+        nats = model.label_nats()
+        loss = out.loss + self.config.label_weight * self.method.nat_weight * x_0[0].numel() * nats
+        return loss, torch.stack([*numbers, nats.detach()]).float()
 
     # ---- optimiser ---------------------------------------------------------------------------------------------------
 
@@ -140,13 +157,14 @@ class DiffusionTraining(TrainingModule):
         self._bound = torch.zeros(2, dtype=torch.float64, device=self.device)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Add the bound on -log p(free | given) of held-out objects, at 16 times each."""
+        """Add the bound on -log p(free | given, label) of held-out objects, at 16 times each."""
         generator = torch.Generator(self.device).manual_seed(seed_of(self.seed, -1, batch_idx, self.global_rank))
         x_0, pad = batch["tokens"].long(), batch.get("pad")
         given = None
         if self.config.given == "prefix":
             given = draw_given("prefix", x_0, self.config.prefix)
-        nats = self.method.bound(self.model, x_0, num_samples=16, given=given, pad=pad, generator=generator)
+        model = BoundKeywords(self.model, batch["label"]) if "label" in batch else self.model
+        nats = self.method.bound(model, x_0, num_samples=16, given=given, pad=pad, generator=generator)
         self._bound += torch.stack([nats.sum(), _count_free(x_0, given, pad).double()])
 
     def on_validation_end(self) -> None:

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Literal, Protocol
 
-from usd3._internal.checks import as_count, as_number, require
+from usd3._internal.checks import as_count, as_number, as_share, require
 from usd3._internal.fields import require_fields
 from usd3.core.options import DiffusionConfig
 from usd3.kinds.options import DataConfig
@@ -81,7 +81,14 @@ class TrainingConfig:
         given: which elements stay clean in training. "none": unconditional; "prefix": always the first `prefix`;
             "random": sometimes nothing, sometimes a prefix, all but a gap (a box where objects have several
             dimensions), or scattered elements, so that one model serves generation, continuation and infilling.
+            "data": the elements that the data name, such as the cells of puzzles beside their solutions.
+        given_share: the share of objects whose elements are given by "data"; nothing is given of the others.
         prefix: elements given by "prefix"; also what `usd3 sample` and `usd3 evaluate` give by default.
+        label_dropout: for data with labels: how often the label of an object is absent in training, so that one model
+            draws with and without a label. Objects whose label is absent teach the network to predict it.
+        label_weight: weight of one nat of that prediction in the loss, relative to one nat of a mean element.
+        absent: how often the given elements of an object are absent in training, for guidance by given elements; with
+            `given` prefix or random.
         optimizer: "adamw" or "adam".
         lr: peak learning rate.
         betas: decay rates of the optimiser's averages.
@@ -121,8 +128,12 @@ class TrainingConfig:
     accumulate: int = 1
     objective: Literal["usd3", "usd3*", "vlb", "ce"] = "usd3"
     stratified: bool = True
-    given: Literal["none", "prefix", "random"] = "random"
+    given: Literal["none", "prefix", "random", "data"] = "random"
+    given_share: float = 0.75
     prefix: int = 32
+    label_dropout: float = 0.1
+    label_weight: float = 0.1
+    absent: float = 0.0
     optimizer: Literal["adamw", "adam"] = "adamw"
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.99)
@@ -164,6 +175,12 @@ class TrainingConfig:
         as_number(self.lr, "training.lr", 0)
         as_number(self.ema, "training.ema", 0, 1, closed=True)
         as_number(self.weight_decay, "training.weight_decay", 0, closed=True)
+        as_number(self.label_dropout, "training.label_dropout", 0, 1)
+        as_number(self.label_weight, "training.label_weight", 0, closed=True)
+        as_number(self.absent, "training.absent", 0, 1, closed=True)
+        as_share(self.given_share, "training.given_share", positive=True)
+        has_given = self.absent == 0 or self.given != "none"
+        require(has_given, "training.absent", self.absent, "0 with training.given none, or given prefix or random")
         for reason in self.graph_hindrances if self.cuda_graph == "always" else ():
             require(False, "training.cuda_graph", self.cuda_graph, f"auto or never with {reason}")
 

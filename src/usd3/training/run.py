@@ -58,11 +58,18 @@ def _config_for(recipe: Recipe, dataset: Dataset) -> PipelineConfig:
         kind=dataset.kind.as_dict(),
         decode=None if dataset.decode is None else dataset.decode.tolist(),
         marginal=marginal,
+        labels=_class_names(dataset),
+        absent=recipe.training.absent > 0,
         prefix=default_prefix(recipe.training, torch.Size(dataset.shape).numel()),
         given=recipe.training.given,
         precision=recipe.training.precision,
         steps=sized(recipe.training, len(dataset.train)).steps,
     )
+
+
+def _class_names(dataset: Dataset) -> dict[str, list[str]]:
+    """The names of the classes of each label, as JSON has them."""
+    return {name: list(classes) for name, classes in dataset.labels.items()}
 
 
 def default_prefix(config: TrainingConfig, length: int) -> int:
@@ -115,12 +122,16 @@ class DiffusionRun(TrainingRun):
         parts = {part: default[part] | recipe.get(part, {}) for part in ("data", "diffusion", "method", "model")}
         settings = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
         del settings["data.path"]  # data may be moved
-        return settings | {"seed": recipe["seed"]}
+        has_absent = recipe.get("training", {}).get("absent", 0) > 0  # then the network has a vector for it
+        return settings | {"training.absent above 0": has_absent, "seed": recipe["seed"]}
 
     def load_data(self) -> dict[str, Any]:
         """The recipe's data; facts on the training objects."""
         self.dataset = self._recipe.data.load() if self._given_dataset is None else self._given_dataset
         recipe = self._recipe
+        says = recipe.training.given != "data" or self.dataset.train.given is not None
+        expected = "none, prefix or random, as the data do not say what is given (a column of puzzles, or train_given)"
+        require(says, "training.given", recipe.training.given, expected)
         self.config = self._training = sized(recipe.training, len(self.dataset.train))
         self.patience = self._training.patience
         self.judged_every = self._training.validate_every if self.patience else 0
@@ -132,13 +143,16 @@ class DiffusionRun(TrainingRun):
             "shape": list(self.dataset.shape),
             "train_objects": len(train),
             "fingerprint": fingerprint_of_rows(train),
+            **({"labels": _class_names(self.dataset)} if self.dataset.labels else {}),
         }
 
     def about_data(self) -> list[str]:
         """How many objects there are, what they are, and what their kind has found."""
         dataset = self.dataset
         counts = f"{len(dataset.train):,} to train on, {len(dataset.test):,} held out"
-        return [f"{dataset.name}: {dataset.kind.describe()}, {counts}", *(f"  {x}" for x in dataset.kind.details())]
+        labels = [f"{name}: {', '.join(classes)}" for name, classes in dataset.labels.items()]
+        details = (f"  {line}" for line in (*dataset.kind.details(), *labels))
+        return [f"{dataset.name}: {dataset.kind.describe()}, {counts}", *details]
 
     def build(self, resumed: Path | None) -> DiffusionTraining:
         """The network and its method, in training mode."""

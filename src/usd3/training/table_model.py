@@ -103,6 +103,7 @@ class TableModel:
         seed: int = 0,
         temperature: float = 1.0,
         batch_size: int | None = None,
+        **options: Any,
     ) -> Any:
         """New rows, a DataFrame with the columns and dtypes of the data.
 
@@ -114,9 +115,10 @@ class TableModel:
             seed: seed of the draws.
             temperature: below 1, rows are closer to what the model finds likely.
             batch_size: rows at once; None: chosen by memory.
+            options: further arguments of `Pipeline.sample`, such as `guidance_scale`, `sampler`, `top_p`.
         """
-        options = {"where": where, "temperature": temperature, "batch_size": batch_size}
-        return self.pipeline.generate(num, seed, **options)
+        how = {"where": where, "temperature": temperature, "batch_size": batch_size}
+        return self.pipeline.generate(num, seed, **how, **options)
 
     def impute(self, table: Any, how: Literal["draw", "mode"] = "draw", n: int | None = None, seed: int = 0) -> Any:
         """The table with its missing cells filled; all other cells stay. Columns that it lacks are added.

@@ -75,7 +75,7 @@ def generators():
 
 @pytest.mark.parametrize("name", NOISES)
 @pytest.mark.parametrize("source", generators())
-@pytest.mark.parametrize("sampler", ["exact", "euler", "tau_leaping", "gillespie"])
+@pytest.mark.parametrize("sampler", ["exact", "euler", "tau_leaping", "gillespie", "revision", "trapezoidal"])
 def test_a_graph_draws_what_plain_steps_draw(name, source, sampler, replayed):
     d, model, found = usd3.Diffusion(NOISES[name][0](), usd3.Cosine()), net(), []
     for graph in (False, True):
@@ -84,6 +84,21 @@ def test_a_graph_draws_what_plain_steps_draw(name, source, sampler, replayed):
         found.append(d.sample(model, (32, D), 20, generator=generator, sampler=sampler, graph=graph))
     assert torch.equal(*found)
     assert any(fn.captured for fn in replayed) is (sampler != "gillespie")
+
+
+@pytest.mark.parametrize("noise", [usd3.Uniform(K), usd3.Absorbing(K)], ids=str)
+@pytest.mark.parametrize("sampler", ["confidence", "margin", "entropy"])
+def test_a_graph_draws_the_surest_first_as_plain_steps_do(noise, sampler, replayed):
+    """Twelve elements, so that there are calls enough for a capture."""
+    table = torch.randn(12, K, generator=torch.Generator().manual_seed(1)).cuda()
+    model = lambda x, t: table + torch.eye(K, device="cuda")[x.roll(1, -1)] * (1 + t[:, None, None])
+    d, options = usd3.Diffusion(noise, usd3.Cosine()), {"sampler": sampler, "device": "cuda"}
+    found = [
+        d.sample(model, (32, 12), 20, generator=torch.Generator("cuda").manual_seed(2), graph=graph, **options)
+        for graph in (False, True)
+    ]
+    assert torch.equal(*found)
+    assert any(fn.captured for fn in replayed)
 
 
 @pytest.mark.parametrize("step_size", [0.02, 0.5])  # the second is shortened

@@ -25,6 +25,7 @@ from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.pipeline import Pipeline
 from usd3.training.run import fit
 
+DRAW_ONCE = ("first_hitting", "confidence", "margin", "entropy")  # and take no corrector
 TABLE = torch.randn(D, K, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
@@ -95,7 +96,7 @@ CORRECTORS = {"none": None, "short": usd3.Corrector(2, 0.02, last=3), "long": us
 
 @pytest.mark.parametrize("name", NOISES)
 @pytest.mark.parametrize("num_steps", [None, 12])
-@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "first_hitting"])  # its steps are no times
+@pytest.mark.parametrize("sampler", ["exact", "euler", "tau_leaping", "gillespie"])
 @pytest.mark.parametrize("corrector", CORRECTORS)
 def test_the_draws_are_those_of_a_plain_loop(name, num_steps, sampler, corrector):
     d = usd3.Diffusion(NOISES[name][0](), usd3.Cosine(), num_steps)
@@ -154,7 +155,7 @@ def test_absorbing_noise_needs_a_call_per_change_and_not_per_step():
     assert found[True][1] <= 5 * 65
 
 
-@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "first_hitting"])  # its steps are no times
+@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name not in DRAW_ONCE])
 @pytest.mark.parametrize("kind", [usd3.Uniform, usd3.Absorbing])
 @pytest.mark.parametrize("step_size", [0.01, 0.5])
 def test_remembered_logits_change_no_sample(sampler, kind, step_size):
@@ -259,7 +260,7 @@ def test_a_timeless_recipe_trains_saves_and_calls_its_network_less(tmp_path, mon
     x = loaded.sample(6, 200)
     assert sum(rows) <= 6 * 9  # 8 elements
     rows.clear()
-    monkeypatch.setattr("usd3.core.samplers.loop.ignores_time", lambda model: False)
+    monkeypatch.setattr("usd3.core.samplers.loop.remembered", lambda model, num_classes: model)
     assert torch.equal(x, loaded.sample(6, 200))
     assert sum(rows) == 6 * 200
 

@@ -5,7 +5,7 @@ import torch
 
 import usd3
 from usd3._internal.checks import Checks
-from usd3.core.samplers.run import Run, likeliest, network_time
+from usd3.core.samplers.run import Run, by_objects, likeliest, network_time
 
 K = 4
 ALL = torch.ones(2, 3, dtype=torch.bool)
@@ -87,3 +87,35 @@ def test_every_element_has_two_uniforms_of_the_generator():
     assert ((u >= 0) & (u < 1)).all()
     assert len(torch.stack([u, again]).unique()) == 24
     assert torch.equal(run_of(usd3.Uniform(K), seed=3)[0].uniforms(ALL), u)
+
+
+def test_the_time_of_a_level_is_one_that_networks_saw_in_training():
+    """Not below t_min; a whole step, rounded up, in discrete time."""
+    alpha_bar = torch.tensor([0.0, 0.25, 0.99999, 1.0], dtype=torch.float64)
+    for num_steps, expected in ((None, [1, 0.75, 1e-3, 1e-3]), (10, [1, 0.8, 0.1, 0.1])):
+        run = Run(usd3.Diffusion(usd3.Uniform(K), usd3.Linear(), num_steps), None, ALL, Checks(True), None)
+        found = run.time_of(alpha_bar)
+        assert found.dtype == torch.get_default_dtype()
+        assert found.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("schedule", [usd3.Linear(), usd3.Cosine(), usd3.LogLinear(1e-3)])
+def test_the_time_of_the_level_of_a_step_is_that_step(schedule):
+    d = usd3.Diffusion(usd3.Uniform(K), schedule, 1000)
+    steps = torch.arange(1, 1001, dtype=torch.float64) / 1000
+    run = Run(d, None, ALL, Checks(True), None)
+    assert torch.equal((run.time_of(schedule.alpha_bar(steps)) * 1000).round(), torch.arange(1.0, 1001))
+
+
+def test_a_level_above_the_first_one_has_the_first_time():
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.Geometric(1e-2, 10.0, offset=True))
+    found = Run(d, None, ALL, Checks(True), None).time_of(torch.ones(2, dtype=torch.float64))
+    assert found.tolist() == pytest.approx([d.t_min] * 2)
+
+
+def test_a_few_objects_at_a_time_are_all_objects(monkeypatch):
+    table, x, sizes = torch.randn(7, 3, K), torch.randn(7, 3), []
+    monkeypatch.setattr("usd3.core.samplers.run._CELLS", 3 * 3 * K + 1)
+    found = by_objects(lambda a, b: sizes.append(len(a)) or a * b[..., None], table, x)
+    assert torch.equal(found, table * x[..., None])
+    assert sizes == [3, 3, 1]

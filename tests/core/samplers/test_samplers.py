@@ -16,10 +16,11 @@ from usd3._internal.checks import Checks
 from usd3.core import fused
 from usd3.core.mixture import Jumps, jump_mixture
 from usd3.core.model import Denoiser
-from usd3.core.samplers import SAMPLERS, Run, correction
+from usd3.core.samplers import SAMPLERS, Run
 
 K, D = 3, 3
-FOR_ANY_NOISE = [name for name in SAMPLERS if name != "first_hitting"]
+DRAW_ONCE = ("first_hitting", "confidence", "margin", "entropy")  # and take no corrector
+FOR_ANY_NOISE = [name for name in SAMPLERS if name not in DRAW_ONCE]
 MS = np.random.default_rng(5).dirichlet(np.full(K, 3.0), size=D)
 
 
@@ -310,7 +311,7 @@ def test_the_corrector_looks_at_the_current_state():
 
     free = torch.ones(64, 3, dtype=torch.bool)
     run = Run(d, Denoiser(model, 4, None, None), free, Checks(True), torch.Generator().manual_seed(0))
-    x = correction(run, [1.0, 0.5], usd3.Corrector(3, 0.3))(torch.zeros(64, 3, dtype=torch.long), 0)
+    x = usd3.Corrector(3, 0.3)(run, [1.0, 0.5])(torch.zeros(64, 3, dtype=torch.long), 0)
     assert not torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[1], seen[2])
     assert x.shape == (64, 3)
@@ -326,7 +327,7 @@ def test_no_corrector_step_has_a_jump_mass_above_four_fifths(generator):
     denoise = Denoiser(lambda x, t: logits, 2, None, None)
     run = Run(d, denoise, torch.ones_like(x, dtype=torch.bool), Checks(True), generator)
     for size in (0.1, 0.4, 10.0):
-        moved = correction(run, [1.0, 0.5], usd3.Corrector(1, size))(x, 0).double().mean(1)
+        moved = usd3.Corrector(1, size)(run, [1.0, 0.5])(x, 0).double().mean(1)
         assert ((moved - (size * rates).clamp(max=0.8)).abs() < 5 * 0.5 / n**0.5).all()
 
 

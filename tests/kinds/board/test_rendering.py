@@ -8,6 +8,7 @@ import torch
 
 from support.pixels import has, pixels
 from usd3.cli.main import main
+from usd3.kinds.board import rendering
 from usd3.kinds.board.kind import Board
 from usd3.kinds.board.puzzles import minimal_puzzles, random_boards
 from usd3.kinds.board.rename import canonical
@@ -58,7 +59,8 @@ def test_a_typed_board_is_filled(model, capsys):
     assert kept([line], PUZZLE)
     captured = capsys.readouterr()
     assert "the board breaks the rules of Sudoku" in captured.err
-    assert re.match(r"# \d+ violations\n", captured.out)
+    assert re.match(r"# not solved: \d+ cells break the rules\n", captured.out)
+    assert "# the puzzle has several solutions\n# to solve more: --sampler confidence with more --steps" in captured.out
     rows = captured.out.partition("\n\n")[0].splitlines()[1:]
     assert "".join(rows[:2] + rows[3:]).replace("|", "") == line  # in rows, with lines between the boxes
     assert rows[2] == "--+--"
@@ -70,6 +72,7 @@ def test_a_typed_board_is_filled(model, capsys):
     captured = capsys.readouterr()
     assert re.search(r"^[0-5] of 5 boards obeys? the rules of Sudoku$", captured.err, re.MULTILINE)
     assert re.findall(r"^# (\d): ", captured.out, re.MULTILINE) == ["1", "2", "3", "4"]
+    assert re.search(r"^# [0-5] of 5 boards solved$", captured.out, re.MULTILINE)
     printed, _ = SUDOKU.parsed(captured.out.rpartition("\n\n")[0], "the terminal")  # it is a file of boards
     assert SUDOKU.objects(printed) == lines[:4]
 
@@ -86,6 +89,52 @@ def test_a_solved_board_is_called_so(capsys, tmp_path):
     assert plain.shown(Drawn(torch.zeros(1, 2, 3, dtype=torch.long))) == ""  # nothing was typed
     plain.text_prompt("-x..o-")
     assert plain.shown(Drawn(torch.tensor([[[0, 1, 2], [1, 1, 0]]]))) == "-xo\nxx-"
+
+
+def text_of(board, given):
+    return "".join(cell if known else "." for cell, known in zip(SUDOKU.objects(board)[0], given.ravel()))
+
+
+def test_a_typed_puzzle_is_told_how_many_solutions_it_has():
+    given = minimal_puzzles(BOARDS[:1].numpy(), seed=0)
+    cases = {
+        text_of(BOARDS[:1], given): "# solved\n|# the puzzle has one solution",
+        "." * 16: "# solved\n|# the puzzle has several solutions",
+    }
+    for puzzle, said in cases.items():
+        renderer = SUDOKU.renderer(Request())
+        renderer.text_prompt(puzzle)
+        text = renderer.shown(Drawn(BOARDS[:1]))
+        begins, ends = said.split("|")
+        assert text.startswith(begins)
+        assert text.endswith(ends)
+        assert "--sampler" not in text
+
+
+def test_a_typed_puzzle_without_a_solution_is_not_blamed_on_the_sampler():
+    renderer = SUDOKU.renderer(Request())
+    renderer.text_prompt("12..3....4......")  # the first box needs a 4 in the second column, which has one
+    wrong = BOARDS[:1].clone()
+    wrong[0, 0] = wrong[0, 0].roll(1)
+    text = renderer.shown(Drawn(wrong))
+    assert re.match(r"# not solved: \d+ cells break the rules\n", text)
+    assert text.endswith("# the puzzle has no solution")
+
+
+def test_a_search_that_takes_too_long_says_so(monkeypatch):
+    monkeypatch.setattr(rendering, "_BUDGET", 1)
+    renderer = SUDOKU.renderer(Request())
+    renderer.text_prompt("." * 16)
+    assert renderer.shown(Drawn(BOARDS[:1])).endswith("no solution found, as the search was ended early")
+
+
+def test_several_typed_puzzles_are_counted():
+    renderer = SUDOKU.renderer(Request())
+    puzzle = text_of(BOARDS[:1], minimal_puzzles(BOARDS[:1].numpy(), seed=0))
+    renderer.text_prompt(f"{puzzle}\n{'.' * 16}")
+    text = renderer.shown(Drawn(BOARDS[:2]))
+    assert "# 2 of 2 boards solved\n" in text
+    assert text.endswith("# solutions of the puzzles: 1 with one solution, 1 with several solutions")
 
 
 def test_every_board_of_a_file_is_filled_with_its_own_holes(model):

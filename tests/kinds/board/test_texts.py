@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from usd3.kinds.board.notation import holes_beside, parsed, symbols_in, usual_symbols, written
-from usd3.kinds.board.texts import boards_in, column_of_boards, read_text
+from usd3.kinds.board.texts import boards_in, columns_of_boards, read_text
 
 LINE = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
 DRAWN = """
@@ -89,12 +89,12 @@ def test_texts_without_a_shape_are_refused(text, shape, width, message):
 
 def test_the_last_column_of_a_table_has_the_boards(tmp_path):
     (tmp_path / "kaggle.csv").write_text("puzzle,solution\n1..4,1234\n....,2143\n")
-    assert column_of_boards(tmp_path / "kaggle.csv", "csv") == "1234\n2143"
+    assert columns_of_boards(tmp_path / "kaggle.csv", "csv")[0] == "1234\n2143"
     (tmp_path / "bare.csv").write_text("1234\n2143\n")
-    assert column_of_boards(tmp_path / "bare.csv", "csv") == "1234\n2143"
+    assert columns_of_boards(tmp_path / "bare.csv", "csv")[0] == "1234\n2143"
     (tmp_path / "empty.csv").write_text("\n")
     with pytest.raises(ValueError, match="csv = nothing"):
-        column_of_boards(tmp_path / "empty.csv", "csv")
+        columns_of_boards(tmp_path / "empty.csv", "csv")
 
 
 def test_what_cannot_be_read_is_named(tmp_path):

@@ -1,5 +1,6 @@
 """Algorithm 3 of the paper: MCMC corrector moves, which leave the distribution of x_s as it is."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -13,14 +14,47 @@ from usd3.core.mixture import Jumps
 from usd3.core.samplers.exact import ask_and_draw
 from usd3.core.samplers.run import Run, StepFunction
 
-__all__ = ["Corrector", "correction", "corrector_jumps"]
+__all__ = ["Corrector", "CorrectorMoves", "corrector_jumps"]
 
 _AUTO = 1e-3  # the step size of "auto"
 _MOST = 0.8  # largest probability with which one move takes an element away
 
 
+class CorrectorMoves(ABC):
+    """What correctors share: `num_steps` moves after each of the last `last` steps that end before time 0.
+
+    `last=None` corrects after every step. Nothing is corrected at time 0, which is clean data. A corrector is called
+    with a run and its grid, and returns `correct(x, i)`: x after the moves that follow step i.
+    """
+
+    num_steps: int
+    last: int | None
+
+    def __post_init__(self) -> None:
+        as_count(self.num_steps, "num_steps", 1)
+        if self.last is not None:
+            as_count(self.last, "last", 1)
+
+    def __call__(self, run: Run, grid: list[float]) -> StepFunction:
+        """`correct(x, i)`: x after the moves that follow step i of the grid; x itself where none are due."""
+        first = 0 if self.last is None else len(grid) - 2 - self.last
+        due = [i for i, end in enumerate(grid[1:]) if i >= first and end > 0]
+        move = self.moves(run, grid, due)
+
+        def correct(x: Tensor, i: int) -> Tensor:
+            for _ in range(self.num_steps if i in due else 0):
+                x = move(x, i)
+            return x
+
+        return correct
+
+    @abstractmethod
+    def moves(self, run: Run, grid: list[float], due: list[int]) -> StepFunction:
+        """`move(x, i)`: x after one move at the end of step i; only the steps `due` are asked for."""
+
+
 @dataclass(frozen=True)
-class Corrector:
+class Corrector(CorrectorMoves):
     """MCMC corrector: `num_steps` moves of `step_size` after each of the last `last` steps that end before time 0.
 
     `last=None` corrects after every step. Nothing is corrected at time 0, which is clean data.
@@ -34,31 +68,21 @@ class Corrector:
     last: int | None = 20
 
     def __post_init__(self) -> None:
-        as_count(self.num_steps, "num_steps", 1)
+        super().__post_init__()
         if isinstance(self.step_size, str):
             require(self.step_size == "auto", "step_size", self.step_size, 'a number > 0 or "auto"')
         else:
             as_number(self.step_size, "step_size", 0)
-        if self.last is not None:
-            as_count(self.last, "last", 1)
 
-
-def correction(run: Run, grid: list[float], corrector: Corrector) -> StepFunction:
-    """`correct(x, i)`: x after the corrector moves that follow step i of the grid; x itself where none are due."""
-    _, s = run.steps(grid)  # (S,)
-    size = _AUTO if isinstance(corrector.step_size, str) else corrector.step_size
-    jumps = corrector_jumps(run.process, s, run.free).scaled(size)  # (S, 1, ..., 1)
-    first = 0 if corrector.last is None else len(grid) - 2 - corrector.last
-    most = (jumps.to_data + 2 * jumps.to_noise).flatten().tolist()  # no network makes a jump likelier than that
-    capped = {i: most[i] > _MOST for i, end in enumerate(grid[1:]) if i >= first and end > 0}
-    moves = {cap: run.moves(s, jumps, ask_and_draw_capped if cap else ask_and_draw) for cap in set(capped.values())}
-
-    def correct(x: Tensor, i: int) -> Tensor:
-        for _ in range(corrector.num_steps if i in capped else 0):
-            x = moves[capped[i]](x, i)
-        return x
-
-    return correct
+    def moves(self, run: Run, grid: list[float], due: list[int]) -> StepFunction:
+        """Jumps by the reverse and the forward rate, capped where they could be likelier than 0.8."""
+        _, s = run.steps(grid)  # (S,)
+        size = _AUTO if isinstance(self.step_size, str) else self.step_size
+        jumps = corrector_jumps(run.process, s, run.free).scaled(size)  # (S, 1, ..., 1)
+        most = (jumps.to_data + 2 * jumps.to_noise).flatten().tolist()  # no network makes a jump likelier than that
+        capped = {i: most[i] > _MOST for i in due}
+        moves = {cap: run.moves(s, jumps, ask_and_draw_capped if cap else ask_and_draw) for cap in set(capped.values())}
+        return lambda x, i: moves[capped[i]](x, i)
 
 
 def corrector_jumps(process: Process, s: Tensor, x: Tensor) -> Jumps:
@@ -70,6 +94,6 @@ def corrector_jumps(process: Process, s: Tensor, x: Tensor) -> Jumps:
 def ask_and_draw_capped(run: Run, x: Tensor, time: Tensor, level: Level, jumps: Jumps, u: Tensor) -> Tensor:
     """One network call and one draw, with the jumps of an object scaled so that the likeliest has at most 0.8."""
     logits, process = run.denoise(x, time), run.process
-    mass = fused.jump_mass(logits, x, process.noise, level, jumps, run.free, process.impl, run.checks)
+    mass = fused.jump_mass(run.shaped(logits), x, process.noise, level, jumps, run.free, process.impl, run.checks)
     largest = torch.cat([flat(mass), mass.new_full((len(x), 1), _MOST)], 1).amax(1)  # (B,)
     return run.draw(logits, x, level, jumps.scaled(column(_MOST / largest, x)), u)

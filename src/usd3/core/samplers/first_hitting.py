@@ -12,10 +12,7 @@ from torch import Tensor
 
 from usd3._internal.checks import require
 from usd3._internal.random import uniform
-from usd3.core import fused
-from usd3.core.belief import Level
-from usd3.core.coefficients import column, flat
-from usd3.core.mixture import Jumps
+from usd3.core.coefficients import flat
 from usd3.core.samplers.run import Run, StepFunction
 
 __all__ = ["first_hitting"]
@@ -36,10 +33,7 @@ def first_hitting(run: Run, grid: list[float]) -> StepFunction:
     times = _hitting_times(run, count, most).gather(0, first.clamp(max=max(0, most - 1)))  # of the first element
 
     def drawn(x: Tensor, time: Tensor, number: Tensor, u: Tensor) -> Tensor:
-        one, chosen = torch.ones_like(column(time, x)).double(), run.free & (call_of == number)
-        logits = run.denoise(x, time)  # f = softmax(logits)
-        level, jumps = Level(torch.zeros_like(one), one), Jumps(one, torch.zeros_like(one))  # everything goes to f
-        return fused.draw(logits, x, process.noise, level, jumps, u, chosen, process.impl, run.checks)
+        return run.draw_from_f(run.denoise(x, time), x, u, run.free & (call_of == number))
 
     replayed, numbers = run.replayed(drawn), torch.arange(calls, device=free.device)
 
@@ -52,11 +46,11 @@ def first_hitting(run: Run, grid: list[float]) -> StepFunction:
     return step
 
 
+first_hitting.takes_corrector = False  # type: ignore[attr-defined]  # it draws each element once
+
+
 def _hitting_times(run: Run, count: Tensor, most: int) -> Tensor:
     """The time of each element in turn for each object, as the network gets it, (most, B); discrete times round up."""
     left = (count - torch.arange(most, device=count.device)[:, None]).clamp(min=0)  # masked elements before each
     factors = uniform(left.shape, left.device, run.generator) ** (1 / left.clamp(min=1))
-    process, T = run.process, run.process.num_steps
-    time = process.schedule.time(1 - torch.where(left > 0, factors.cumprod(0), 0.0)).clamp(0, 1)
-    time = time.clamp(min=process.t_min) if T is None else (time * T).ceil().clamp(min=1) / T  # as in training
-    return time.to(torch.get_default_dtype())
+    return run.time_of(1 - torch.where(left > 0, factors.cumprod(0), 0.0))

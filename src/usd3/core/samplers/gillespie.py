@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from usd3._internal.random import uniform
-from usd3.core import fused
 from usd3.core.coefficients import constant, flat
 from usd3.core.mixture import Jumps
 from usd3.core.samplers.exact import exact
@@ -32,6 +31,9 @@ def gillespie(run: Run, grid: list[float]) -> StepFunction:
     return step
 
 
+gillespie.can_replay = False  # type: ignore[attr-defined]  # the number of its calls is random
+
+
 def _thinned_jumps(run: Run, x: Tensor, t: float, s: float) -> Tensor:
     """The reverse chain from t down to s, one candidate per object at a time."""
     process, elements = run.process, flat(run.free)
@@ -49,5 +51,5 @@ def _thinned_jumps(run: Run, x: Tensor, t: float, s: float) -> Tensor:
         candidate = elements & (elements.cumsum(1) - 1 == rank[:, None]) & active[:, None]
         jumps, candidate, u = Jumps(level.alpha_bar, level.lost), candidate.reshape(x.shape), run.uniforms(x)
         logits = run.denoise(x, time)
-        x = fused.draw(logits, x, process.noise, level, jumps, u, candidate, process.impl, run.checks)
+        x = run.draw(logits, x, level, jumps, u, candidate)
         run.checks.raise_early(x.device)

@@ -20,29 +20,14 @@ from usd3._internal.checks import (
 )
 from usd3._internal.threads import waiting_asleep
 from usd3.core.coefficients import Process, Times, free_elements
-from usd3.core.model import Cached, Denoiser, LastEstimate, device_of, ignores_time, is_self_conditioned
+from usd3.core.logits import LogitOptions
+from usd3.core.model import Denoiser, device_of, ignores_time, remembered
 from usd3.core.noise import Noise
-from usd3.core.samplers.corrector import Corrector, correction
-from usd3.core.samplers.euler import euler
-from usd3.core.samplers.exact import exact
-from usd3.core.samplers.first_hitting import first_hitting
-from usd3.core.samplers.gillespie import gillespie
+from usd3.core.samplers.corrector import CorrectorMoves
+from usd3.core.samplers.names import sampler_named
 from usd3.core.samplers.run import Run, Sampler
-from usd3.core.samplers.tau_leaping import tau_leaping
 
-__all__ = ["FOR_ABSORBING_NOISE", "SAMPLERS", "Step", "sample"]
-
-SAMPLERS: dict[str, Sampler] = {
-    "exact": exact,
-    "euler": euler,
-    "tau_leaping": tau_leaping,
-    "gillespie": gillespie,
-    "first_hitting": first_hitting,
-}
-"""The samplers of `Diffusion.sample`, by name."""
-
-FOR_ABSORBING_NOISE = ("first_hitting",)
-"""Those of them that need absorbing noise."""
+__all__ = ["Step", "sample"]
 
 _WORTH = 8  # steps from which a CUDA graph pays
 
@@ -66,7 +51,7 @@ def sample(
     model: Callable[..., Any],
     shape: Sequence[int],
     num_steps: int | Times,
-    corrector: Corrector | None = None,
+    corrector: CorrectorMoves | None = None,
     given: Tensor | None = None,
     given_tokens: Tensor | None = None,
     pad: Tensor | None = None,
@@ -75,6 +60,7 @@ def sample(
     sampler: str | Sampler = "exact",
     device: torch.device | str | None = None,
     graph: bool = False,
+    logit_options: LogitOptions | None = None,
 ) -> Tensor:
     """Draw objects of `shape` (B, N1, ..., Nk) from noise, int64 (Algorithm 2).
 
@@ -87,22 +73,27 @@ def sample(
         model: callable, `model(x_t, t) -> logits`, see `Diffusion.loss`.
         shape: (B, N1, ..., Nk).
         num_steps: number of steps, or a decreasing grid of times that ends at 0.
-        corrector: MCMC corrector moves after the steps.
+        corrector: moves after the steps, a `Corrector` or a `GibbsCorrector`.
         given: mask of elements that are taken from `given_tokens`; it broadcasts to `shape`.
         given_tokens: categories of the given elements; they broadcast to `shape`.
         pad: mask of padding, which stays as it is in `given_tokens`; it broadcasts to `shape`.
         generator: makes the draws reproducible.
         callback: called with every `Step`.
         sampler: "exact" (the paper's), "euler", "tau_leaping", "gillespie", "first_hitting" (one element a call if
-            there are enough steps, for absorbing noise), or a function `(run, grid) -> step`.
+            there are enough steps, for absorbing noise), "revision" (steps that may take elements back),
+            "confidence", "margin" or "entropy" (the most certain elements first), "trapezoidal" (two calls a step).
+            Some have options, "revision:schedule=rescale,eta=0.1". Or a function `(run, grid) -> step`, such as
+            `Revision(...)`, `CertainFirst(...)` and `Trapezoidal(...)`.
         device: by default that of `given_tokens`, or of the model's parameters.
         graph: replay a step as one CUDA graph, for models that do the same operations in every call. No effect on other
             devices and for models that wait for the GPU. The samples are the same.
+        logit_options: temperature, top_k, top_p, bias and a function between the network and the draw.
     """
-    make_step = _sampler_named(sampler)
-    require_type(corrector is None or isinstance(corrector, Corrector), "corrector", corrector, "None or a Corrector")
-    fits = corrector is None or make_step is not first_hitting  # which draws each element once
-    require(fits, "corrector", corrector, "None with the sampler first_hitting; sampler exact takes one")
+    make_step = sampler_named(sampler)
+    is_corrector = corrector is None or isinstance(corrector, CorrectorMoves)
+    require_type(is_corrector, "corrector", corrector, "None, a Corrector or a GibbsCorrector")
+    fits = corrector is None or getattr(make_step, "takes_corrector", True)
+    require(fits, "corrector", corrector, f"None with the sampler {sampler}; sampler exact takes one")
     grid, size = process.grid(num_steps), _checked_shape(shape, process.noise)
     where = _device(device, given_tokens, model)
     given, pad = as_bool_mask(given, size, "given", where), as_bool_mask(pad, size, "pad", where)
@@ -111,13 +102,15 @@ def sample(
 
     checks = Checks(process.validate)
     x = _start(process, ~free, given, given_tokens, pad, checks, generator)
-    graph = graph and x.is_cuda and x.numel() > 0 and len(grid) > _WORTH and make_step is not gillespie
-    model, graph = _wrapped(model, process.noise.num_classes, x, grid, graph)
-    denoise = Denoiser(model, process.noise.num_classes, given, pad)
-    run = Run(process, denoise, free, LoopChecks(process.validate), generator, graph)
+    K, can_replay = process.noise.num_classes, getattr(make_step, "can_replay", True)
+    graph = graph and x.is_cuda and x.numel() > 0 and len(grid) > _WORTH and can_replay
+    model, graph = _wrapped(model, K, x, grid, graph)
+    options = (logit_options or LogitOptions()).on(where, (*size, K))
+    denoise = Denoiser(model, K, given, pad, options.belief if options.changes_belief else None)
+    run = Run(process, denoise, free, LoopChecks(process.validate), generator, graph, options)
 
     predict = make_step(run, grid)
-    correct = None if corrector is None else correction(run, grid, corrector)
+    correct = None if corrector is None else corrector(run, grid)
     for i, (t, s) in enumerate(pairwise(grid)):
         x_s = predict(x, i)
         x_s = x_s if correct is None else correct(x_s, i)
@@ -127,12 +120,6 @@ def sample(
     checks.raise_first()
     run.checks.raise_first()
     return x
-
-
-def _sampler_named(sampler: str | Sampler) -> Sampler:
-    exists = callable(sampler) or sampler in SAMPLERS
-    require(exists, "sampler", sampler, f"one of {sorted(SAMPLERS)}, or a function of a run and its grid")
-    return sampler if callable(sampler) else SAMPLERS[sampler]
 
 
 def _checked_shape(shape: Sequence[int], noise: Noise) -> torch.Size:
@@ -182,6 +169,6 @@ def _wrapped(
     A model that ignores the time is cached, unless a graph pays more because most objects change in every step.
     """
     few_changes = not graph or len(grid) > x[:1].numel()
-    if few_changes and ignores_time(model):
-        return Cached(model, num_classes), False  # it waits for the device
-    return (LastEstimate(model, num_classes) if is_self_conditioned(model) else model), graph
+    if ignores_time(model) and not few_changes:
+        return model, graph
+    return remembered(model, num_classes), graph and not ignores_time(model)  # `Cached` waits for the device

@@ -57,6 +57,7 @@ class Board(Kind):
         "neighbours": Metric("distance of neighbours"),
         "solved": Metric("puzzles solved", "higher"),
     }
+    main_metrics: ClassVar[tuple[str, ...]] = ("solved", "valid", "neighbours")
 
     def __post_init__(self) -> None:
         super().__post_init__()

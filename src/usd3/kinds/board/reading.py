@@ -13,7 +13,7 @@ from usd3._internal.checks import as_count, require, require_type
 from usd3.kinds.board.kind import Board
 from usd3.kinds.board.notation import parsed, symbols_in, usual_symbols
 from usd3.kinds.board.rename import canonical
-from usd3.kinds.board.texts import boards_in, column_of_boards, read_text, rows_of, shape_of_line
+from usd3.kinds.board.texts import boards_in, columns_of_boards, read_text, rows_of, shape_of_line
 from usd3.kinds.dataset import Dataset, Sequences, compact
 from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.options import DataConfig
@@ -34,21 +34,26 @@ class Boards(NamedTuple):
         train: (N, H, W) categories from 0 on.
         test: those held out, if the file says which; else None.
         symbols: how the categories are written.
+        given: (N, H, W) True for the cells of a puzzle that each training board is the solution of; None: unknown.
     """
 
     train: Ints
     test: Ints | None
     symbols: str
+    given: npt.NDArray[np.bool_] | None = None
 
 
 def read_dataset(path: Path, data: DataConfig) -> Dataset:
     """The boards of a file: an .npy or .npz of integers, a .csv with a column of boards, or a text."""
     if path.suffix.lower() in (".npy", ".npz"):
-        boards = _of_arrays(_arrays_in(path, data), data, str(path))
+        arrays, given = _arrays_in(path, data)
+        boards = _of_arrays(arrays, data, str(path))._replace(given=given)
     else:
-        text = column_of_boards(path, str(path)) if path.suffix.lower() == ".csv" else read_text(path)
+        text, puzzles = columns_of_boards(path, str(path)) if path.suffix.lower() == ".csv" else (read_text(path), None)
         board = data.board
         boards = _of_texts(*boards_in(text, str(path), board.symbols or "", width=board.width), data, str(path))
+        if puzzles is not None:
+            boards = boards._replace(given=_given_in(puzzles, boards, str(path)))
     return _dataset(boards, data, path.stem, str(path))
 
 
@@ -86,14 +91,29 @@ def _of_texts(boards: list[str], shape: tuple[int, int], data: DataConfig, name:
     return Boards(tokens.reshape(-1, *shape), None, symbols)
 
 
-def _arrays_in(path: Path, data: DataConfig) -> list[npt.NDArray[Any]]:
-    """The array of training boards in a file, and that of held-out boards if there is one."""
+def _given_in(puzzles: list[str], boards: Boards, name: str) -> npt.NDArray[np.bool_]:
+    """The cells that puzzles give, (N, H, W); they must agree with their solutions."""
+    tokens, cells = parsed(puzzles, boards.symbols, name)
+    known = cells.reshape(boards.train.shape)
+    wrong = np.flatnonzero((known & (tokens.reshape(known.shape) != boards.train)).any((1, 2)))
+    require(
+        not len(wrong), f"puzzle {wrong[0] + 1 if len(wrong) else ''} of {name}", "other cells", "those of its solution"
+    )
+    return known
+
+
+def _arrays_in(path: Path, data: DataConfig) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.bool_] | None]:
+    """The array of training boards in a file, that of held-out boards if there is one, and which cells are given."""
     stored = read_arrays(path)
     if not isinstance(stored, dict):
-        return [stored]
+        return [stored], None
     train = data.train_key if data.train_key in stored or len(stored) != 1 else next(iter(stored))
     require(train in stored, f"arrays of {path}", ", ".join(stored) or "none", f"one named {train!r}")
-    return [stored[key] for key in (train, data.test_key) if key in stored]
+    given = stored.get(f"{train}_given")
+    if given is not None:
+        fits = given.dtype == np.bool_ and given.shape == stored[train].shape
+        require(fits, f"{path}[{train}_given]", f"{given.dtype} {given.shape}", f"booleans {stored[train].shape}")
+    return [stored[key] for key in (train, data.test_key) if key in stored], given
 
 
 def _of_arrays(arrays: list[npt.NDArray[Any]], data: DataConfig, name: str) -> Boards:
@@ -122,7 +142,7 @@ def _of_arrays(arrays: list[npt.NDArray[Any]], data: DataConfig, name: str) -> B
 
 
 def _dataset(boards: Boards, data: DataConfig, name: str, file: str) -> Dataset:
-    train, test, symbols = boards
+    train, test, symbols, given = boards
     require(len(symbols) >= 2, f"symbols of {file}", repr(symbols), "at least two different ones")
     require(data.transpose == 0, "data.transpose", data.transpose, "0 for boards, which have no pitch")
     require(data.pad_value is None, "data.pad_value", data.pad_value, "null for boards, which have no padding")
@@ -130,11 +150,13 @@ def _dataset(boards: Boards, data: DataConfig, name: str, file: str) -> Dataset:
     require(fits, "data.num_classes", data.num_classes, f"null or {len(symbols)}, as data.board.symbols has so many")
     kind = Board(len(symbols), train.shape[1:], symbols, "sudoku" if _is_sudoku(train, len(symbols), file) else None)
     if test is None:
-        train, test = _split(train, kind, data, file)
+        is_test = _is_test(train, kind, data, file)
+        train, test, given = train[~is_test], train[is_test], None if given is None else given[~is_test]
     elif data.test_key != data.train_key:
         _warn_of_shared(train, test, kind, data, file)
-    splits = [Sequences(compact(torch.from_numpy(part), len(symbols))) for part in (train, test)]
-    return Dataset(name, len(symbols), splits[0], splits[1], kind=kind)
+    tokens = [compact(torch.from_numpy(part), len(symbols)) for part in (train, test)]
+    known = None if given is None else torch.from_numpy(given)
+    return Dataset(name, len(symbols), Sequences(tokens[0], given=known), Sequences(tokens[1]), kind=kind)
 
 
 def _is_sudoku(boards: Ints, num_classes: int, file: str) -> bool:
@@ -154,8 +176,8 @@ def _is_sudoku(boards: Ints, num_classes: int, file: str) -> bool:
     return bool(obey.all())
 
 
-def _split(boards: Ints, kind: Board, data: DataConfig, file: str) -> tuple[Ints, Ints]:
-    """Boards in a training and a test split at random.
+def _is_test(boards: Ints, kind: Board, data: DataConfig, file: str) -> npt.NDArray[np.bool_]:
+    """Which boards are held out, at random, (N,).
 
     Identical boards stay on one side; where training renames symbols, also boards that are the same up to their names.
     """
@@ -163,8 +185,7 @@ def _split(boards: Ints, kind: Board, data: DataConfig, file: str) -> tuple[Ints
     _, group, sizes = np.unique(flat, axis=0, return_inverse=True, return_counts=True)
     enough = "at least 2, one to train on and one held out, or an .npz with an array of held-out ones"
     require(len(sizes) >= 2, f"different boards of {file}", len(sizes), enough)
-    is_test = np.array(is_test_group(sizes.tolist(), data.test_fraction, data.seed))[group.ravel()]
-    return boards[~is_test], boards[is_test]
+    return np.array(is_test_group(sizes.tolist(), data.test_fraction, data.seed))[group.ravel()]
 
 
 def _compared(boards: Ints, kind: Board, data: DataConfig) -> Ints:

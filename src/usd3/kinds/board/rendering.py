@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from usd3._internal.checks import require
 from usd3._internal.files import write_whole
 from usd3._internal.progress import say
 from usd3.kinds.board.kind import Board
+from usd3.kinds.board.sudoku import solve
 from usd3.kinds.board.texts import read_text
 from usd3.kinds.dataset import Sequences
 from usd3.kinds.rendering import Drawn, Renderer
@@ -23,6 +25,7 @@ __all__ = ["BoardRenderer"]
 
 _MOST_BOARDS = 8  # in one picture
 _MOST_SHOWN = 4  # on the terminal
+_BUDGET, _LARGE_BUDGET = 1_000_000, 200_000  # boards in a search for solutions, up to 9 x 9 and beyond: about a second
 _LARGEST_SIDE = 32  # cells of a row whose symbols can be read; larger boards are drawn as maps of colours
 
 
@@ -36,7 +39,7 @@ class BoardRenderer(Renderer):
 
     def __init__(self, kind: Board):
         super().__init__(kind)
-        self._is_typed = False
+        self._typed: tuple[Tensor, Tensor] | None = None  # tokens and mask of given cells of what was typed
 
     # ---- prompts ------------------------------------------------------------------------------------------------
 
@@ -46,8 +49,9 @@ class BoardRenderer(Renderer):
 
     def text_prompt(self, text: str) -> tuple[Sequences, Tensor]:
         """A board that was typed."""
-        self._is_typed = True
-        return self._with_holes(text, "prompt")
+        boards, given = self._with_holes(text, "prompt")
+        self._typed = boards.tokens.long(), given
+        return boards, given
 
     def _with_holes(self, text: str, name: str) -> tuple[Sequences, Tensor]:
         tokens, given = self.kind.parsed(text, name)
@@ -78,15 +82,43 @@ class BoardRenderer(Renderer):
             write_whole(out if out.suffix else out / "boards.txt", lines)
 
     def shown(self, drawn: Drawn) -> str:
-        """The first boards in rows, if one was typed: a text that can be a prompt, or data, again."""
-        if not self._is_typed:
+        """The first boards in rows, if one was typed: a text that can be a prompt, or data, again.
+
+        Comments say which boards are solved, and how many solutions a typed Sudoku puzzle has.
+        """
+        if self._typed is None:
             return ""
         boards = drawn.tokens[:_MOST_SHOWN]
         numbers = [f"{i}" if len(drawn.tokens) > 1 else "" for i in range(1, len(boards) + 1)]
-        verdicts = [""] * len(boards) if self.kind.rules is None else self._verdicts(boards, "solved")
+        wrong = None if self.kind.rules is None else in_conflict(drawn.tokens).sum((1, 2))
+        verdicts = [""] * len(boards) if wrong is None else [_verdict(int(n)) for n in wrong[: len(boards)]]
         titles = [": ".join(filter(None, parts)) for parts in zip(numbers, verdicts)]
         shown = map(self._in_rows, self.kind.objects(boards))
-        return printable("\n\n".join(f"# {title}\n{board}" if title else board for title, board in zip(titles, shown)))
+        parts = [f"# {title}\n{board}" if title else board for title, board in zip(titles, shown)]
+        if wrong is not None:
+            parts.append("\n".join(f"# {line}" for line in self._about_puzzles(*self._typed, wrong)))
+        return printable("\n\n".join(parts))
+
+    def _about_puzzles(self, tokens: Tensor, given: Tensor, wrong: Any) -> list[str]:
+        """Lines about typed puzzles: how many answers are right, how many solutions there are, what to try next.
+
+        Args:
+            tokens: (N, K, K) the puzzles.
+            given: (N, K, K) True where a cell is given.
+            wrong: (M,) the number of cells of each answer that break the rules.
+        """
+        lines = [f"{int((wrong == 0).sum())} of {len(wrong)} boards solved"] if len(wrong) > 1 else []
+        budget = _BUDGET if self.kind.shape[0] <= 9 else _LARGE_BUDGET
+        found = solve(tokens.numpy(), given.numpy(), most=2, budget=budget)
+        words = [_solutions(int(n), bool(done)) for n, done in zip(found.counts, found.finished)]
+        if len(words) == 1:
+            lines.append(f"the puzzle has {words[0]}")
+        else:
+            counts = {word: words.count(word) for word in dict.fromkeys(words)}
+            lines.append("solutions of the puzzles: " + ", ".join(f"{n} with {word}" for word, n in counts.items()))
+        if wrong.any() and not ((found.counts == 0) & found.finished).all():
+            lines.append("to solve more: --sampler confidence with more --steps, or draw more answers with --num")
+        return lines
 
     def _in_rows(self, cells: str) -> str:
         """The cells of a board in lines, with lines between its boxes."""
@@ -155,3 +187,16 @@ class BoardRenderer(Renderer):
         known = boards < self.kind.num_classes
         wrong = known.new_tensor(in_conflict(boards.clamp(max=self.kind.num_classes - 1), known))
         return wrong if given is None else wrong & ~given
+
+
+def _verdict(wrong: int) -> str:
+    """What is said of an answer with so many cells that break the rules."""
+    return "solved" if wrong == 0 else f"not solved: {wrong} cells break the rules"
+
+
+def _solutions(count: int, is_finished: bool) -> str:
+    """How many solutions a search for two found."""
+    if is_finished:
+        return {0: "no solution", 1: "one solution"}.get(count, "several solutions")
+    found = "at least one solution" if count else "no solution found"
+    return f"{found}, as the search was ended early"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from usd3._internal.checks import require
 
-__all__ = ["boards_in", "column_of_boards", "read_text", "rows_of", "shape_of_line"]
+__all__ = ["boards_in", "columns_of_boards", "read_text", "rows_of", "shape_of_line"]
 
 _SEPARATORS, _RULES, _COMMENT = " \t|", "-+=", "#"
 _HELP = "--data.board.width says how many cells a row has"
@@ -64,12 +64,16 @@ def rows_of(board: str, symbols: str = "") -> list[str]:
     return [line for run in _runs(board, symbols) for line in run]
 
 
-def column_of_boards(path: Path, name: str) -> str:
-    """The boards in a .csv file, one a line: those of its last column, as in `puzzle,solution`."""
+def columns_of_boards(path: Path, name: str) -> tuple[str, list[str] | None]:
+    """The boards in a .csv file, one a line: its last column, and the column before it, as in `puzzle,solution`.
+
+    The column before it is None if there is none, or if its cells have another length than the boards.
+    """
     rows = [row for row in csv.reader(read_text(path).splitlines()) if row]
     require(len(rows) > 0, name, "nothing", "at least one board")
-    has_header = len(rows) > 1 and len(rows[0][-1]) != len(rows[1][-1])
-    return "\n".join(row[-1] for row in rows[has_header:])
+    rows = rows[len(rows) > 1 and len(rows[0][-1]) != len(rows[1][-1]) :]
+    are_puzzles = all(len(row) > 1 and len(row[-2]) == len(row[-1]) for row in rows)
+    return "\n".join(row[-1] for row in rows), [row[-2] for row in rows] if are_puzzles else None
 
 
 def _runs(text: str, symbols: str) -> list[list[str]]:

@@ -38,6 +38,7 @@ class ImageTokens(Kind):
     name: ClassVar[str] = "image_tokens"
     plural: ClassVar[str] = "images"
     sources: ClassVar[tuple[str, ...]] = ("image_tokens",)
+    uses_labels: ClassVar[bool] = False  # `usd3 encode` stores them, and many models are unconditional
     is_sequence: ClassVar[bool] = False
     is_judged: ClassVar[bool] = True
     columns: ClassVar[Mapping[str, Metric]] = {
@@ -48,6 +49,7 @@ class ImageTokens(Kind):
         "inception_score": Metric("IS", "higher"),
         "fid": Metric("FID"),
     }
+    main_metrics: ClassVar[tuple[str, ...]] = ("fid", "classifier_frechet")
     evaluate_options: ClassVar[tuple[str, ...]] = (
         "--images.path IMAGES",
         "--images.vqgan FOLDER",

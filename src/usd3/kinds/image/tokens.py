@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from usd3.kinds.array import MOST_CLASSES, sequences
 from usd3.kinds.dataset import Dataset, compact
 from usd3.kinds.image.kind import ImageTokens
 from usd3.kinds.image.source import ImageSource
+from usd3.kinds.labels import LABEL, labels_of, with_labels
 from usd3.kinds.numpy_files import read_arrays
 
 __all__ = ["about_tokens", "load_image_tokens", "write_image_tokens"]
@@ -27,7 +29,13 @@ def about_tokens(num_classes: int, source: ImageSource) -> NDArray[Any]:
 
 
 def write_image_tokens(
-    path: str | os.PathLike[str], train: Tensor, test: Tensor, num_classes: int, source: ImageSource
+    path: str | os.PathLike[str],
+    train: Tensor,
+    test: Tensor,
+    num_classes: int,
+    source: ImageSource,
+    labels: tuple[Tensor, Tensor] | None = None,
+    classes: Sequence[str] = (),
 ) -> None:
     """Write the tokens of both splits into an .npz file.
 
@@ -37,11 +45,17 @@ def write_image_tokens(
         test: (M, h, w) the tokens of the test images.
         num_classes: number of different tokens.
         source: the VQGAN and the images.
+        labels: (N,) and (M,) the classes of the images; None: they have none.
+        classes: the names of the classes.
     """
     about = about_tokens(num_classes, source)
     train, test = (compact(split, num_classes).cpu() for split in (train, test))
+    more: dict[str, Any] = {}
+    if labels is not None:
+        more = {"train_label": labels[0].cpu().numpy(), "test_label": labels[1].cpu().numpy()}
+        more["label_classes"] = np.array(list(classes))
     with written_whole(Path(path)) as file:
-        np.savez_compressed(file, about=about, train=train.numpy(), test=test.numpy())
+        np.savez_compressed(file, about=about, train=train.numpy(), test=test.numpy(), **more)
 
 
 def load_image_tokens(path: str | os.PathLike[str]) -> Dataset:
@@ -65,4 +79,8 @@ def load_image_tokens(path: str | os.PathLike[str]) -> Dataset:
         require(tokens.ndim == 3 and tokens.size > 0, f"{path}[{name}].shape", tokens.shape, "(N, h, w)")
         splits[name] = sequences(tokens, num_classes, name)
     kind = ImageTokens(num_classes, splits["train"].shape, source)
-    return Dataset(path.stem, num_classes, splits["train"], splits["test"], kind=kind)
+    labels, classes = labels_of(stored, list(splits), str(path))
+    if labels is not None:
+        splits = {name: with_labels(rows, values) for (name, rows), values in zip(splits.items(), labels)}
+    named = {LABEL: classes} if classes else {}
+    return Dataset(path.stem, num_classes, splits["train"], splits["test"], kind=kind, labels=named)

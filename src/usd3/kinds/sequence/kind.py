@@ -4,7 +4,7 @@ Readers, metrics and pictures are imported where they are used: `usd3 sample` ne
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,15 +13,20 @@ from torch import Tensor
 
 from usd3._internal.checks import as_tokens, require
 from usd3.kinds.base import Kind
+from usd3.kinds.class_files import class_files
 from usd3.kinds.dataset import Dataset
+from usd3.kinds.labels import LABEL, require_fits
 from usd3.kinds.options import DataConfig
 from usd3.kinds.rendering import Request
 from usd3.kinds.sequence.alphabet import Alphabet, Form
 from usd3.kinds.sequence.fasta import ENDINGS, PACKED_ENDINGS
-from usd3.kinds.sequence.records import Records, are_strings, as_strings, read_lines, records_of
+from usd3.kinds.sequence.records import Records, are_strings, as_strings, joined, read_lines, records_of
 from usd3.metrics.summary import Metric
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from usd3.kinds.sequence.judge import SequenceJudge
     from usd3.kinds.sequence.rendering import SequenceRenderer
 
@@ -53,6 +58,8 @@ class LetterSequence(Kind):
     is_fasta: bool = True
 
     name: ClassVar[str] = "sequence"
+    reads_classes: ClassVar[bool] = True  # one alphabet for all
+    takes_labels: ClassVar[bool] = True
     plural: ClassVar[str] = "sequences"
     sources: ClassVar[tuple[str, ...]] = ("sequence",)
     files: ClassVar[tuple[str, ...]] = (*ENDINGS, *PACKED_ENDINGS)
@@ -71,6 +78,7 @@ class LetterSequence(Kind):
         "nearest": Metric("nearest", None),
         "told_apart": Metric("told apart"),
     }
+    main_metrics: ClassVar[tuple[str, ...]] = ("kmer_6", "kmer_5", "kmer_4", "kmer_3")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,13 +112,18 @@ class LetterSequence(Kind):
 
     @classmethod
     def read(cls, data: DataConfig) -> Dataset:
-        """The sequences of a FASTA file, or of a .txt file with one in each line, which are strings."""
-        from usd3.kinds.sequence.fasta import has_lines, read_fasta
+        """The sequences of a FASTA file, or of a .txt file with one in each line, which are strings.
 
-        path = Path(data.file("a FASTA file"))
-        name, is_fasta = path.name.split(".")[0], not has_lines(path)
-        records = read_fasta(path) if is_fasta else read_lines(path, str(path))
-        return cls._dataset(records, data, name, str(path), is_fasta)
+        Several files are classes: "promoter=a.fa,none=b.fa", or a folder with one file for each class.
+        """
+        path = data.file("a FASTA file")
+        files = class_files(path, (*cls.files, ".txt"))
+        if files is None:
+            records, is_fasta = _read(Path(path))
+            return cls._dataset(records, data, Path(path).name.split(".")[0], path, is_fasta)
+        parts, forms = zip(*(_read(file) for file in files.values()))
+        require(len(set(forms)) == 1, "data.path", path, "FASTA files, or texts with a sequence in each line, not both")
+        return cls._dataset(joined(parts), data, "-".join(files), path, forms[0], tuple(files))
 
     @classmethod
     def claims_objects(cls, objects: Any) -> bool:
@@ -118,13 +131,24 @@ class LetterSequence(Kind):
         return are_strings(objects)
 
     @classmethod
-    def from_objects(cls, objects: Any, data: DataConfig) -> Dataset:
-        """Strings in memory. Their characters are the alphabet."""
+    def from_objects(
+        cls,
+        objects: Any,
+        data: DataConfig,
+        numbers: "NDArray[np.int64] | None" = None,
+        classes: tuple[str, ...] = (),
+    ) -> Dataset:
+        """Strings in memory, with the number of the class of each. Their characters are the alphabet."""
         strings = as_strings(objects, "strings")
-        return cls._dataset(records_of(strings), data, "strings", "the strings", is_fasta=False)
+        if numbers is not None:
+            require_fits(numbers, len(strings), "labels")
+        records = replace(records_of(strings), labels=numbers)
+        return cls._dataset(records, data, "strings", "the strings", False, classes)
 
     @classmethod
-    def _dataset(cls, records: Records, data: DataConfig, name: str, called: str, is_fasta: bool) -> Dataset:
+    def _dataset(
+        cls, records: Records, data: DataConfig, name: str, called: str, is_fasta: bool, classes: tuple[str, ...] = ()
+    ) -> Dataset:
         from usd3.kinds.sequence.reading import alphabet_for, encoded, split
 
         options = data.sequence
@@ -135,7 +159,7 @@ class LetterSequence(Kind):
         require(num_classes >= 2, f"letters of {called}", alphabet.letters, "at least two different ones")
         shape = (rows.tokens.shape[1],)
         kind = cls(num_classes, shape, alphabet.letters, alphabet.form, rows.has_ends, is_fasta)
-        return Dataset(name, num_classes, train, test, kind=kind)
+        return Dataset(name, num_classes, train, test, kind=kind, labels={LABEL: classes} if classes else {})
 
     @classmethod
     def describe_split(cls, data: DataConfig) -> str:
@@ -238,3 +262,11 @@ class LetterSequence(Kind):
         drawn = f"{num} sequences in {settings['steps']} steps, seed {settings['seed']}"
         line = drawn if settings["runs"] == 1 else f"{settings['runs']} sets of {drawn}"
         return f"{line}, against {compared_with['held_out']} held-out sequences"
+
+
+def _read(path: Path) -> tuple[Records, bool]:
+    """The sequences of a file, and whether it is FASTA."""
+    from usd3.kinds.sequence.fasta import has_lines, read_fasta
+
+    is_fasta = not has_lines(path)
+    return read_fasta(path) if is_fasta else read_lines(path, str(path)), is_fasta

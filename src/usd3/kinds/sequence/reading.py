@@ -37,6 +37,7 @@ class Encoded:
         origins: (N,) the number of the sequence that a row is, or is a piece of.
         overlaps: (N,) True where a piece overlaps the one before it.
         has_ends: whether sequences differ in length; shorter ones are filled with a category of their own, the last.
+        labels: (N,) the number of the class of each row; None: there are no classes.
     """
 
     tokens: NDArray[Any]
@@ -45,6 +46,7 @@ class Encoded:
     origins: NDArray[np.int64]
     overlaps: NDArray[np.bool_]
     has_ends: bool
+    labels: NDArray[np.int64] | None = None
 
 
 def alphabet_for(records: Records, options: SequenceOptions, whole: bool, name: str) -> Alphabet:
@@ -114,7 +116,8 @@ def encoded(records: Records, alphabet: Alphabet, options: SequenceOptions, name
             tokens, unknown, lengths = tokens[known], unknown[known], lengths[known]
             origins, overlaps = origins[known], overlaps[known]
             names = tuple(n for n, keep in zip(names, known) if keep)
-    return Encoded(tokens, unknown, names, origins, overlaps, has_ends=bool((lengths < length).any()))
+    labels = None if records.labels is None else records.labels[origins]
+    return Encoded(tokens, unknown, names, origins, overlaps, bool((lengths < length).any()), labels)
 
 
 def _rows(
@@ -250,4 +253,5 @@ def _sequences(rows: Encoded, chosen: NDArray[np.bool_]) -> Sequences:
     unknown = rows.unknown[chosen]
     pad = torch.from_numpy(unknown) if unknown.any() else None
     names = tuple(name for name, keep in zip(rows.names, chosen) if keep)
-    return Sequences(torch.from_numpy(rows.tokens[chosen]), pad, names)
+    labels = None if rows.labels is None else torch.from_numpy(rows.labels[chosen])[:, None]
+    return Sequences(torch.from_numpy(rows.tokens[chosen]), pad, names, labels)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from usd3._internal.checks import require, require_type
 from usd3.kinds.sequence.alphabet import Alphabet
 
-__all__ = ["Records", "are_strings", "as_strings", "read_lines", "records_of", "strings_of"]
+__all__ = ["Records", "are_strings", "as_strings", "joined", "read_lines", "records_of", "strings_of"]
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,13 @@ class Records:
         codes: (C,) the characters of all sequences by their numbers in Unicode, uint8 or uint32.
         starts: (N + 1,) where each sequence begins, and where the last one ends.
         names: one for each sequence; may be empty.
+        labels: (N,) the number of the class of each sequence; None: there are no classes.
     """
 
     codes: NDArray[Any]
     starts: NDArray[np.int64]
     names: tuple[str, ...] = ()
+    labels: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -44,6 +46,16 @@ class Records:
     def name_at(self, place: int) -> str:
         """The name of the sequence that a place of `codes` belongs to."""
         return self.name(int(np.searchsorted(self.starts, place, side="right")) - 1)
+
+
+def joined(parts: Sequence[Records]) -> Records:
+    """The sequences of several parts, one after the other; the number of a part is the class of its sequences."""
+    lengths = np.concatenate([part.lengths for part in parts])
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    has_names = all(part.names for part in parts)
+    names = tuple(name for part in parts for name in part.names) if has_names else ()
+    labels = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    return Records(np.concatenate([part.codes for part in parts]), starts, names, labels)
 
 
 def records_of(strings: Sequence[str], names: tuple[str, ...] = ()) -> Records:

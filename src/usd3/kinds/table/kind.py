@@ -65,6 +65,7 @@ class Table(Kind):
         "nearer_to_training": Metric("nearer to training", None),
         "copies": Metric("copies of training", None),
     }
+    main_metrics: ClassVar[tuple[str, ...]] = ("trend", "shape")
 
     def __post_init__(self) -> None:
         super().__post_init__()

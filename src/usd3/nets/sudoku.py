@@ -1,0 +1,146 @@
+"""A network for Sudoku that has the symmetries of the puzzle: it learns from few boards and is small."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from usd3._internal.checks import as_count, require
+
+__all__ = ["SudokuNetwork"]
+
+_GROUPS = 6  # see `_means`
+_UNITS = 3  # rows, columns and boxes
+_SHARPNESS = 4.0  # of attention at the beginning
+
+
+class SudokuNetwork(nn.Module):
+    """Logits (B, n, n, K) of x_0 from boards x_t (B, n, n); K is n + 1, the symbols 0..n-1 and the mask n.
+
+    Every candidate, a symbol in a cell, has a state of `dim` numbers. A layer tells each candidate two things. First,
+    the means over the groups that it belongs to: all symbols of its cell, and for its symbol the row, the column, the
+    box, and the parts of the row and of the column inside the box. Second, what attention finds within its row, column
+    and box: in every other layer the cells of such a unit attend to each other, compared by all their symbols; in the
+    others its symbols do, compared by all their cells. So it can see two cells with the same two candidates.
+
+    Nothing else is known of a place or of a symbol. Whatever Sudoku allows to exchange, symbols, rows, columns, boxes,
+    exchanges the logits in the same way, and the same weights serve boards of any size.
+
+    The `depth` layers are applied `loops` times with the same weights, each time with the input added again: rules are
+    applied one after the other, and a small network draws long chains of conclusions. The network ignores the time, and
+    it needs no mask of given cells, so it is for absorbing noise.
+
+    Args:
+        num_classes: K.
+        dim: Width of a candidate's state.
+        depth: Number of layers.
+        mlp: Hidden width of a layer.
+        loops: How often the layers are applied.
+        head: Numbers of a candidate that attention compares, for each kind of unit.
+    """
+
+    ignores_time = True
+
+    def __init__(self, num_classes: int, dim: int = 32, depth: int = 2, mlp: int = 64, loops: int = 8, head: int = 4):
+        super().__init__()
+        self.num_classes, self.loops = as_count(num_classes, "num_classes", 2), as_count(loops, "loops", 1)
+        as_count(depth, "depth", 1)
+        self.embed = nn.Embedding(3, dim)
+        self.layers = nn.ModuleList(_Layer(dim, mlp, as_count(head, "head", 1), bool(i % 2)) for i in range(depth))
+        self.norm = nn.LayerNorm(dim)
+        self.logits = nn.Linear(dim, 1)
+        nn.init.zeros_(self.logits.weight)
+
+    def forward(self, x_t: Tensor, t: Tensor) -> Tensor:
+        """Logits (B, n, n, K); that of the mask is 0."""
+        side = self.num_classes - 1
+        fits = x_t.shape[1:] == (side, side) and math.isqrt(side) ** 2 == side
+        require(
+            fits, "x_t.shape", tuple(x_t.shape), f"(B, {side}, {side}), boards of as many rows as symbols: 4, 9, 16"
+        )
+        symbols = torch.arange(side, device=x_t.device)
+        other, here, is_open = 0, 1, 2
+        known = torch.where(x_t[..., None] == symbols, here, other)  # (B, n, n, n), the last axis are symbols
+        start = self.embed(torch.where(x_t[..., None] == side, is_open, known))  # (B, n, n, n, dim)
+        h = torch.zeros_like(start)
+        for _ in range(self.loops):
+            h = h + start
+            for layer in self.layers:
+                h = layer(h)
+        return F.pad(self.logits(self.norm(h)).squeeze(-1), (0, 1))
+
+
+class _Layer(nn.Module):
+    """h + MLP(norm h, attention within units, means of a hidden state over the groups of each candidate)."""
+
+    def __init__(self, dim: int, mlp: int, head: int, symbols: bool):
+        super().__init__()
+        self.dim, self.mlp = dim, mlp
+        self.norm = nn.LayerNorm(dim)
+        self.widen = nn.Linear(dim, mlp + dim)
+        self.groups = nn.ModuleList(nn.Linear(dim, mlp, bias=False) for _ in range(_GROUPS))
+        self.attention = _UnitAttention(dim, head, mlp, symbols)
+        self.narrow = nn.Linear(mlp, dim)
+        nn.init.normal_(self.narrow.weight, std=0.3 * mlp**-0.5)
+        nn.init.zeros_(self.narrow.bias)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The states (B, n, n, n, dim) after the layer."""
+        box, normed = math.isqrt(h.shape[1]), self.norm(h)
+        own, told = self.widen(normed).split([self.mlp, self.dim], -1)
+        own, told = own + self.attention(normed), F.gelu(told, approximate="tanh")
+        hidden = own.unflatten(2, (box, box)).unflatten(1, (box, box))  # (B, band, row, stack, column, symbol, mlp)
+        for linear, mean in zip(self.groups, _means(told.unflatten(2, (box, box)).unflatten(1, (box, box)))):
+            hidden = hidden + linear(mean)  # a mean has size 1 along the axes of its group
+        return h + self.narrow(F.gelu(hidden, approximate="tanh")).reshape(h.shape)  # type: ignore[no-any-return]
+
+
+class _UnitAttention(nn.Module):
+    """Attention within rows, columns and boxes, between cells compared by all their symbols, or the other way round.
+
+    Args:
+        dim: Width of a candidate's state.
+        head: Numbers of a candidate that are compared.
+        out: Width of the result.
+        symbols: Symbols attend to each other, compared by all their cells; False: cells, by all their symbols.
+    """
+
+    def __init__(self, dim: int, head: int, out: int, symbols: bool):
+        super().__init__()
+        self.head, self.symbols = head, symbols
+        self.qkv = nn.Linear(dim, _UNITS * 3 * head)
+        self.sharpness = nn.Parameter(torch.full((_UNITS, 1, 1, 1, 1), _SHARPNESS))
+        self.project = nn.Linear(_UNITS * head, out, bias=False)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(B, n, n, n, out) from the states (B, n, n, n, dim)."""
+        side = h.shape[1]
+        rows, columns, boxes = self.qkv(h).unflatten(-1, (_UNITS, 3 * self.head)).unbind(-2)
+        units = torch.stack([rows, columns.transpose(1, 2), _by_boxes(boxes)])  # (3, B, unit, cell, symbol, 3 head)
+        units = units.transpose(3, 4) if self.symbols else units
+        q, k, v = (part.flatten(4) for part in units.split(self.head, -1))  # (3, B, n, n, n head)
+        similar = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
+        mixed = (torch.softmax(self.sharpness * similar, -1).to(v.dtype) @ v).unflatten(4, (side, self.head))
+        rows, columns, boxes = (mixed.transpose(3, 4) if self.symbols else mixed).unbind(0)
+        mixed = torch.cat([rows, columns.transpose(1, 2), _by_boxes(boxes)], -1)
+        return self.project(mixed)  # type: ignore[no-any-return]
+
+
+def _by_boxes(x: Tensor) -> Tensor:
+    """x (B, n, n, ...) by row and column as (B, n, n, ...) by box and cell within it; it is its own inverse."""
+    side = x.shape[1]
+    box = math.isqrt(side)
+    parts = x.unflatten(2, (box, box)).unflatten(1, (box, box)).transpose(2, 3)
+    return parts.reshape(x.shape)  # type: ignore[no-any-return]
+
+
+def _means(x: Tensor) -> tuple[Tensor, ...]:
+    """Means of x (B, band, row, stack, column, symbol, dim) over the groups of a candidate.
+
+    They are those of its cell, and for its symbol of the row, the column, the box, and of the row and the column inside
+    the box.
+    """
+    row_in_box, column_in_box = x.mean(4, keepdim=True), x.mean(2, keepdim=True)
+    cell, row, column = x.mean(5, keepdim=True), row_in_box.mean(3, keepdim=True), column_in_box.mean(1, keepdim=True)
+    return cell, row, column, row_in_box.mean(2, keepdim=True), row_in_box, column_in_box

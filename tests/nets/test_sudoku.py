@@ -1,0 +1,127 @@
+"""The network for Sudoku: its symmetries, its sizes, and that it learns to solve."""
+
+import pytest
+import torch
+
+from usd3.kinds.board.puzzles import random_boards
+from usd3.nets.sudoku import SudokuNetwork, _UnitAttention
+
+T = torch.zeros(())
+
+
+def network(num_classes=10, seed=0, **sizes):
+    """A small network with random weights, also in its last layer."""
+    torch.manual_seed(seed)
+    net = SudokuNetwork(num_classes, **({"dim": 8, "mlp": 16, "loops": 2} | sizes))
+    torch.nn.init.normal_(net.logits.weight)
+    return net
+
+
+def noisy_boards(number, side=9, seed=0):
+    boards = torch.from_numpy(random_boards(number, side, seed)).long()
+    masked = torch.rand(boards.shape, generator=torch.Generator().manual_seed(seed)) < 0.6
+    return torch.where(masked, side, boards)
+
+
+@torch.no_grad()
+def test_whatever_sudoku_allows_to_exchange_exchanges_the_logits():
+    net, x = network(), noisy_boards(4)
+    logits = net(x, T)
+    assert logits.std() > 0.05
+    rows = torch.tensor([3, 5, 4, 8, 7, 6, 1, 0, 2])  # bands, and rows within them
+    for name, moved in {
+        "rows": (x[:, rows], logits[:, rows]),
+        "columns": (x[:, :, rows], logits[:, :, rows]),
+    }.items():
+        torch.testing.assert_close(net(moved[0], T), moved[1], rtol=1e-4, atol=1e-5, msg=name)
+    names = torch.tensor([4, 2, 7, 0, 8, 1, 3, 6, 5, 9])  # symbol s becomes names[s]; the mask stays
+    torch.testing.assert_close(net(names[x], T)[..., names], logits, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_other_exchanges_change_what_it_says():
+    """Two rows of different bands are not exchangeable; neither are rows with columns, as the weights differ."""
+    net, x = network(), noisy_boards(4)
+    logits = net(x, T)
+    wrong = torch.tensor([3, 1, 2, 0, 4, 5, 6, 7, 8])
+    assert (net(x[:, wrong], T) - logits[:, wrong]).abs().max() > 1e-3
+    assert (net(x.mT, T) - logits.transpose(1, 2)).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_the_same_weights_serve_boards_of_any_size():
+    large = network(17)
+    small = network(5)
+    small.load_state_dict(large.state_dict())
+    assert small(noisy_boards(2, 4), T).shape == (2, 4, 4, 5)
+    assert large(torch.randint(17, (1, 16, 16)), T).shape == (1, 16, 16, 17)
+
+
+@torch.no_grad()
+def test_a_cell_hears_of_its_row_column_and_box_in_one_layer_and_of_all_cells_in_two():
+    x = torch.full((1, 9, 9), 9)
+    for loops, expected in ((1, 21), (2, 81)):
+        net = network(depth=1, loops=loops)
+        before = net(x, T)
+        changed = x.clone()
+        changed[0, 4, 4] = 0
+        differ = ((net(changed, T) - before).abs() > 1e-7)[0, ..., :9].any(-1)
+        assert int(differ.sum()) == expected
+        assert differ[4].all()
+        assert differ[:, 4].all()
+        assert differ[3:6, 3:6].all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("symbols", [False, True])
+def test_attention_compares_cells_by_their_symbols_or_symbols_by_their_cells(symbols):
+    """Against loops over the units of a board; queries and keys are equal, so equal cells attend to each other most."""
+    torch.manual_seed(0)
+    attention, h = _UnitAttention(5, 2, 4, symbols), torch.randn(1, 4, 4, 4, 5)
+    qkv = attention.qkv(h)[0].reshape(4, 4, 4, 3, 3, 2)  # row, column, symbol, unit, q k v, head
+    found = torch.zeros(4, 4, 4, 3, 2)
+    cells = {
+        0: [[(r, c) for c in range(4)] for r in range(4)],
+        1: [[(r, c) for r in range(4)] for c in range(4)],
+        2: [[(2 * a + i, 2 * b + j) for i in range(2) for j in range(2)] for a in range(2) for b in range(2)],
+    }
+    for kind, units in cells.items():
+        for unit in units:
+            part = torch.stack([qkv[cell][:, kind] for cell in unit])  # cell, symbol, q k v, head
+            part = part.transpose(0, 1) if symbols else part
+            q, k, v = (part[:, :, i].flatten(1) for i in range(3))
+            q, k = (torch.nn.functional.normalize(z, dim=-1) for z in (q, k))
+            out = (torch.softmax(4 * q @ k.T, -1) @ v).reshape(4, 4, 2)
+            out = out.transpose(0, 1) if symbols else out
+            for cell, value in zip(unit, out):
+                found[cell][:, kind] = value
+    torch.testing.assert_close(attention(h)[0], attention.project(found.flatten(3)))
+
+
+def test_wrong_sizes_are_refused():
+    with pytest.raises(ValueError, match=r"x_t\.shape = \(1, 9, 8\): expected \(B, 9, 9\)"):
+        network()(torch.zeros(1, 9, 8, dtype=torch.long), T)
+    with pytest.raises(ValueError, match=r"x_t\.shape = \(1, 6, 6\): expected"):
+        network(7)(torch.zeros(1, 6, 6, dtype=torch.long), T)
+    for name, value in {"depth": 0, "loops": 0, "num_classes": 1, "head": 0}.items():
+        with pytest.raises(ValueError, match=f"{name} = {value}"):
+            SudokuNetwork(**({"num_classes": 10} | {name: value}))
+
+
+def test_it_learns_to_fill_boards():
+    """Boards of 4 x 4 cells with 5 masked ones: a few seconds of training beat half of the cells right."""
+    boards = torch.from_numpy(random_boards(200, 4, 0)).long()
+    torch.manual_seed(0)
+    net = SudokuNetwork(5, dim=16, mlp=32, loops=4)
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
+    for _ in range(60):
+        x_0 = boards[torch.randint(200, (32,))]
+        masked = torch.rand(x_0.shape) < 0.3
+        logits = net(torch.where(masked, 4, x_0), T)[..., :4]
+        loss = torch.nn.functional.cross_entropy(logits[masked], x_0[masked])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        right = net(torch.where(masked, 4, x_0), T)[..., :4].argmax(-1)[masked] == x_0[masked]
+    assert right.float().mean() > 0.9
