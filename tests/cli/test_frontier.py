@@ -123,6 +123,7 @@ def test_boards_from_nothing_and_puzzles(boards):
         (["--top_p", "2"], "top_p = 2.0: expected a number in (0, 1]"),
         (["--where", "a=1"], "where = a=1: expected no condition"),
         (["--num", "1"], "num = 1"),
+        (["--metric", "bits_per_element"], "metric = bits_per_element: expected one of"),
         (["--boards.num", "9"], "boards.num = 9: expected no such option"),
     ],
 )
@@ -153,7 +154,9 @@ def test_a_label_and_guidance_reach_the_draws(tmp_path, monkeypatch, capsys):
     assert [{key: way[key] for key in way} for way in drawn] == [common | {"guidance_scale": g} for g in (1.0, 3.0)]
     found = [row for row in table(tmp_path / "new/frontier.csv") if row["row"] == "model"]
     assert [float(row["calls"]) for row in found] == [2, 4]
-    assert "temperature 1, top p 0.9, top k 3, guidance 3" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "temperature 1, top p 0.9, top k 3, guidance 3" in out
+    assert "mine: 1 x 4 arrays with label=1" in out
     for wrong, message in (
         (["--where", "label=7"], "label = 7: expected one class, of 0, 1"),
         (["--guidance", "2"], "guidance = 2: expected null without --where or --prompt test"),
@@ -180,6 +183,8 @@ def test_other_settings_of_the_kind_need_another_folder(boards, capsys):
     ]
     (boards / "p.txt").write_text("12..34..21..43..\n" * 4)
     assert main([*words, "--out", "new"]) == 0
+    assert main([*words, "--out", "new", "--boards.num", "9"]) == 1
+    assert "boards.num = 9: expected" in capsys.readouterr().err
     assert main([*words, "--out", "new", "--boards.puzzles", "p.txt"]) == 1
     assert "as in new/frontier.json; or another --out" in capsys.readouterr().err
     results = json.loads((boards / "new/frontier.json").read_text())

@@ -20,7 +20,6 @@ from usd3.kinds.dataset import Dataset
 from usd3.kinds.options import naming_data_path
 from usd3.kinds.registry import KINDS
 from usd3.pipeline.config import PipelineConfig
-from usd3.pipeline.grids import STEP_COSTS, write_step_costs
 from usd3.pipeline.pipeline import Pipeline, save_pretrained
 
 __all__ = ["ExportOptions", "export", "rounded", "without_places"]
@@ -80,8 +79,7 @@ def export(options: ExportOptions) -> None:
         trained = {"parameters": size, "steps": config.steps}
         measured = measured_table(_read(file), out.resolve().name, file, trained, needed_options(config))
     save_pretrained(out, config, rounded(pipeline.model, options.dtype))
-    if pipeline.step_costs is not None:
-        write_step_costs(out / STEP_COSTS, pipeline.step_costs)
+    pipeline.save_step_costs(out)
     shutil.copymode(out / "config.json", out / "model.safetensors")  # others may read what is shared
     card = Card(
         title=options.name or out.resolve().name,

@@ -19,6 +19,7 @@ from usd3._internal.progress import counted, say
 from usd3._internal.tables import Table, exact, short, with_spread
 from usd3.bench.machine import machine
 from usd3.cli.evaluate import as_json
+from usd3.cli.sample import named_as_options
 from usd3.core.logits import LogitOptions
 from usd3.evaluation.comparison import METRICS
 from usd3.evaluation.frontier import ENTROPIES, Point, Way, entropies, measured_point, task_of
@@ -35,7 +36,9 @@ from usd3.pipeline.pipeline import Pipeline
 __all__ = ["FrontierOptions", "chosen_ways", "frontier"]
 
 _RESULTS = "frontier.json"
+_COSTS = "step_costs"  # what the best grids of a folder were chosen by
 _STEPS = (4, 8, 16, 32, 64, 128)
+_BOUND = "bits_per_element"  # no sampler changes it
 _NOT_BY_DEFAULT = ("gillespie",)  # its calls do not depend on the number of steps
 
 
@@ -128,8 +131,12 @@ def chosen_ways(options: FrontierOptions, pipeline: Pipeline) -> list[Way]:
     for kind in grids or [""]:
         require(kind in ("even", "best"), "grids", options.grids, "even, best, or both with a space between")
     if "best" in grids:
-        for number in steps:
-            pipeline.best_grid(number)
+        costs = pipeline.step_costs
+        if options.steps is None and costs is not None:
+            steps = [number for number in steps if number <= costs.most_steps]
+        with named_as_options():
+            for number in steps:
+                pipeline.best_grid(number)
     ways = itertools.product(samplers, grids, temperatures, scales, steps)
     found = (Way(name, n, t, options.top_p, options.top_k, scale, kind) for name, kind, t, scale, n in ways)
     return list(dict.fromkeys(found))
@@ -142,7 +149,7 @@ def frontier(options: FrontierOptions) -> None:
     ways = chosen_ways(options, pipeline)
     settings = _settings(options, pipeline)
     if options.metric is not None:
-        metrics = METRICS | dict(pipeline.kind.columns)
+        metrics = {name for name in METRICS | dict(pipeline.kind.columns) if name != _BOUND}
         hint = suggestion(options.metric, metrics)
         require(options.metric in metrics, "metric", options.metric, f"one of {', '.join(metrics)}{hint}")
     if options.where is not None:
@@ -152,7 +159,7 @@ def frontier(options: FrontierOptions) -> None:
     section = settings_section(pipeline.kind)
     task = task_of(pipeline, dataset, settings, options.prompt is not None)
     common = {
-        "model": options.model,
+        "model": str(Path(options.model)),
         "data": dataset.name,
         "trained_steps": pipeline.config.steps,
         "prompt": options.prompt,
@@ -163,6 +170,8 @@ def frontier(options: FrontierOptions) -> None:
         "prefix": options.prefix,
         "kind": None if section is None else asdict(getattr(settings, section)),
     }
+    if any(way.grid == "best" for way in ways) and pipeline.step_costs is not None:
+        common[_COSTS] = float(pipeline.step_costs.nats.sum())  # of other costs the best grids are others
     points, references = _kept(folder, common)
     if folder is None and is_main():
         folder = new_folder(results_folder(options.model), "frontier")
@@ -195,6 +204,10 @@ def _settings(options: FrontierOptions, pipeline: Pipeline) -> EvaluationSetting
     section = settings_section(pipeline.kind)
     require_own_settings(pipeline.kind, KindSettings(**sections))
     if section is not None:
+        for name in ("num", "num_puzzles"):
+            value = getattr(sections[section], name, None)
+            usual = getattr(type(sections[section]), name, None)
+            require(value == usual, f"{section}.{name}", value, f"{usual}, its default; --num says how many are drawn")
         changed = {"num": options.num}
         if hasattr(sections[section], "num_puzzles"):
             changed["num_puzzles"] = 0 if options.prompt is None else options.num
@@ -253,7 +266,10 @@ def _kept(folder: Path | None, common: dict[str, Any]) -> tuple[list[Point], Row
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{file}: expected the results of usd3 frontier ({error!r})") from None
     for name, value in json.loads(json.dumps(common)).items():
+        if name == _COSTS and name not in before:  # no best grid so far
+            continue
         require(before.get(name) == value, name, value, f"{before.get(name)}, as in {file}; or another --out")
+    common |= {_COSTS: before[_COSTS]} if _COSTS in before else {}
     return points, references
 
 
@@ -291,6 +307,8 @@ def _write(
     spread = "sample_entropy" if pipeline.kind.is_sequence else "element_entropy"
     rows = {name: row[key].mean for name, row in references.items() if key in row and name != TRUTH}
     what = "drawn from nothing" if settings["prompt"] is None else "with held-out prompts"
+    if settings["where"] is not None:
+        what = f"with {settings['where']}"
     title = f"{Path(settings['model']).name}: {settings['runs']} x {settings['objects']} {pipeline.kind.plural} {what}"
     picture = folder / "frontier.png"
     data = references.get("data", {}).get(spread)

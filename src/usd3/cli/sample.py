@@ -27,9 +27,10 @@ from usd3.pipeline.labels import label_rows, split_where
 from usd3.pipeline.packaged import results_folder
 from usd3.pipeline.pipeline import Pipeline
 
-__all__ = ["CorrectorOptions", "SampleOptions", "sample"]
+__all__ = ["CorrectorOptions", "SampleOptions", "named_as_options", "sample"]
 
 _MOST_FRAMES = 60
+_OF_MOVES = ("step_size", "kind", "count", "share", "informed")  # options that need moves
 
 
 @dataclass
@@ -60,8 +61,11 @@ class CorrectorOptions:
         require_fields(self, "corrector")
         others = ("count", "share", "informed") if self.kind == "mcmc" else ("step_size",)
         for name in others:
-            value, usual = getattr(self, name), CorrectorOptions.__dataclass_fields__[name].default
+            value, usual = getattr(self, name), getattr(CorrectorOptions, name)
             require(value == usual, f"corrector.{name}", value, f"{usual}, its default, for corrector.kind {self.kind}")
+        changed = [name for name in _OF_MOVES if getattr(self, name) != getattr(CorrectorOptions, name)]
+        expected = "at least 1 with other options of the corrector"
+        require(self.num_steps != 0 or not changed, "corrector.num_steps", 0, expected)
 
     def build(self) -> CorrectorMoves | None:
         """The corrector; None if `num_steps` is 0."""
@@ -83,7 +87,7 @@ class SampleOptions(RenderOptions, PromptOptions):
             new folder in that of the model, or below runs/models if the model is packaged or exported. For images the
             folder gets samples.npz (tokens), samples.png (up to 100 images), images/ (a file for each, if there are at
             most 100; usd3 decode writes any number) and, with a prompt, inpainting.png.
-        corrector: MCMC corrector.
+        corrector: moves between the steps.
         sampler: one of the method's, `usd3 info` lists them; null: its own. Some have options:
             "revision:schedule=rescale,eta=0.1".
         grid: the times of the steps: "even", "best" (`usd3 grid MODEL` finds it first), or a step_costs.json file.
@@ -179,8 +183,10 @@ def _draw(
     complete = not (options.animate or str(options.out).endswith(".gif"))
     calls = 1 if options.guidance in (0, 1) else 2  # rows of the network for each object
     batches = -(-num // (options.batch_size or max(1, pipeline.batch_size(calls * num) // calls)))
-    steps = _times(options, pipeline)
-    with counted("sampling", pipeline.num_moves(steps, options.sampler) * batches) as count:
+    with named_as_options():
+        steps = _times(options, pipeline)
+        moves = pipeline.num_moves(steps, options.sampler)
+    with counted("sampling", moves * batches) as count:
 
         def watch(step: Step) -> None:
             count(step)
@@ -204,7 +210,7 @@ def _draw(
         }
         how["labels"], rest = _condition(options, pipeline)
         where = None if rest is None else pipeline.kind.weights(rest)
-        with _named_as_options():
+        with named_as_options():
             if prompt.tokens is None:
                 x = pipeline.sample(num, where=where, **how)
             elif where is None and prompt.pad is None and prompt.given is not None:
@@ -216,12 +222,13 @@ def _draw(
 
 
 @contextmanager
-def _named_as_options() -> Iterator[None]:
+def named_as_options() -> Iterator[None]:
     """Inside, an error names the option of the command line in place of the argument of `Pipeline.sample`."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(re.sub(r"^guidance_scale\b", "guidance", str(error))) from None
+        message = re.sub(r"^guidance_scale\b", "guidance", str(error))
+        raise ValueError(re.sub(r"^num_steps\b", "steps", message)) from None
 
 
 def _times(options: SampleOptions, pipeline: Pipeline) -> int | Times | None:
@@ -231,7 +238,7 @@ def _times(options: SampleOptions, pipeline: Pipeline) -> int | Times | None:
     if options.grid != "best":
         file = Path(options.grid)
         require(file.is_file(), "grid", options.grid, "even, best, or a step_costs.json file of `usd3 grid`")
-        pipeline.step_costs = read_step_costs(file)
+        pipeline.step_costs = read_step_costs(file, pipeline.config.steps)
     return pipeline.best_grid(options.steps)
 
 

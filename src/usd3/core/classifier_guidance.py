@@ -6,7 +6,7 @@ user's may be the classifier.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +43,8 @@ class ClassifierGuided:
         steps: "euler" or "tau_leaping".
         batch_size: objects in one call of an exact classifier.
     """
+
+    takes_corrector: ClassVar[bool] = False  # its moves would not be guided
 
     classifier: Classifier
     scale: float = 1.0
@@ -88,7 +90,10 @@ class ClassifierGuided:
         run.checks.refuse("classifier(x_t, t)", log_ratio, lambda v: v.isnan() | (v == torch.inf), expected)
         tilt = (self.scale * log_ratio).clamp(max=_LARGEST_TILT)
         if is_last:  # f_z ratio_z, in logs: a ratio may be huge
-            return torch.softmax(torch.where(plain > 0, plain.log() + tilt, -torch.inf), -1)
+            tilted = torch.where(plain > 0, plain.log() + tilt, -torch.inf)
+            best = torch.where(run.free, tilted.amax(-1), 0.0)
+            run.checks.refuse("classifier(x_t, t)", best, lambda v: v == -torch.inf, expected)
+            return torch.softmax(tilted, -1)
         leave = torch.where(reached, plain * tilt.exp(), 0.0)
         total = leave.sum(-1, keepdim=True)
         leave = leave * torch.exp(-total) if self.steps == "tau_leaping" else leave / total.clamp(min=1.0)

@@ -77,11 +77,16 @@ class Guided(Wrapper):
         expected = "None for a model without the keyword `label`"
         require(label is None or any_keyword or "label" in names, "label", "a tensor", expected)
         super().__init__(remembered(model, process.noise.num_classes))  # each of the two has its own last estimate
+        self._plain_model = model
         self.process, self.scale = process, as_number(scale, "guidance_scale", 0, closed=True)
         self.condition, self.label = condition, label
         self.generator = generator
         told = all(getattr(inner, "knows_absence", True) for inner in nested_models(model))
         self.knows_absence = told and "absent" in names
+
+    def fresh(self) -> "Guided":
+        """The same guidance for a new sampling run: nothing is kept of earlier calls."""
+        return Guided(self._plain_model, self.process, self.scale, self.condition, self.label, self.generator)
 
     @property
     def draws(self) -> bool:
@@ -109,8 +114,6 @@ class Guided(Wrapper):
 
     def _move_to(self, x_t: Tensor) -> None:
         """Have condition and label on the device of x_t; only the first call copies."""
-        if self.condition is not None and self.condition.shape != x_t.shape:
-            self.condition = as_bool_mask(self.condition, x_t.shape, "condition", x_t.device)
         self.condition = None if self.condition is None else self.condition.to(x_t.device)
         self.label = None if self.label is None else self.label.to(x_t.device)
 
@@ -129,7 +132,7 @@ class Guided(Wrapper):
         masks = self._with_condition(x_t, masks)
         if "label" in masks:
             masks["label"] = torch.full_like(masks["label"], ABSENT)
-        out = self.condition
+        out = as_bool_mask(self.condition, x_t.shape, "condition", x_t.device)
         if out is None:
             return x_t, masks
         if self.knows_absence:

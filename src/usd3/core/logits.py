@@ -111,7 +111,7 @@ class LogitOptions:
 
     def belief(self, logits: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """The logits of f, (..., K), from those of the network: `adjust`, then the bias, in float32 or better."""
-        logits = logits if self.adjust is None else self.adjust(logits, x_t, t)
+        logits = logits if self.adjust is None else self.adjust(logits.clone(), x_t, t)  # it may write in place
         return logits if self.bias is None else _read(logits) + self.bias
 
     def drawn(self, logits: Tensor, noise: Noise) -> Tensor:

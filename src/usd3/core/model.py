@@ -116,6 +116,10 @@ class Wrapper:
         """The output of the model inside."""
         return self.model(x_t, t, **masks)
 
+    def fresh(self) -> "Wrapper":
+        """The wrapper for a new sampling run; one that keeps something of its last call returns a copy without it."""
+        return self
+
     @property
     def ignores_time(self) -> bool:
         """Whether the output does not depend on t."""

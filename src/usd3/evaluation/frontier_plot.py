@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["frontier_plot", "look"]
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#1F2933", "#8C6BB1")
+_COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#1F2933", "#8C6BB1"),
+    *("#A65628", "#7F8C1F", "#B2182B", "#35978F"),
+)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES: tuple[Any, ...] = ((0, (6, 3)), (0, (1.5, 2)), (0, (6, 2, 1.5, 2)), (0, (3, 1.5)))
 _GREY = "#9AA5B1"
@@ -61,8 +64,7 @@ def frontier_plot(
             "marker": _MARKERS[looks.index(words) % len(_MARKERS)],
             "linestyle": "-" if looks.index(words) == 0 else "--",
             "markersize": 5.5,
-            "linewidth": 1.4
-            + min(3.0, 0.8 * (len(samplers) - 1 - samplers.index(sampler))),  # equal lines stay visible
+            "linewidth": _width(len(samplers) - 1 - samplers.index(sampler)),
             "capsize": 2.5,
             "elinewidth": 1,
         }
@@ -77,6 +79,9 @@ def frontier_plot(
         style(axes)
     panels[0].set_xscale("log", base=2)
     panels[0].xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    calls = [point.calls for point in points if point.calls > 0]
+    if calls:  # whole powers of 2 at both ends, so that there are ticks
+        panels[0].set_xlim(0.93 * 2 ** math.floor(math.log2(min(calls))), 1.07 * 2 ** math.ceil(math.log2(max(calls))))
     panels[0].set_xlabel("network calls for each object", color=SOFT_INK)
     panels[0].set_ylabel(about.titled, color=SOFT_INK)
     panels[1].set_xlabel(f"{diversity[1]} (numbers: most calls of a line)", color=SOFT_INK)
@@ -84,15 +89,17 @@ def frontier_plot(
     dashes = _draw_references(panels, references, [value for value in values if math.isfinite(value)])
     if data_diversity is not None:
         panels[1].axvline(data_diversity, color=_GREY, linewidth=1.2, linestyle=":", zorder=1)
-        place = (data_diversity, 0.02)
-        at = panels[1].get_xaxis_transform()
-        panels[1].text(
-            *place, "held-out data ", transform=at, rotation=90, ha="right", va="bottom", fontsize=7, color=SOFT_INK
-        )
+        below = {"transform": panels[1].get_xaxis_transform(), "zorder": 1, "fontsize": 7, "color": SOFT_INK}
+        panels[1].text(data_diversity, 0.02, "held-out data ", rotation=90, ha="right", va="bottom", **below)
     if title:
         figure.suptitle(plain(title), color=INK, fontsize=10)
     _explain(figure, samplers, looks, dashes)
     save(figure, path)
+
+
+def _width(above: int) -> float:
+    """The width of a line that so many are drawn above: equal lines stay visible below each other."""
+    return 1.4 + min(1.8, 0.4 * above)
 
 
 def _lines(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:

@@ -70,6 +70,11 @@ class Method(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.diffusion!r})"
 
+    @property
+    def takes_any_sampler(self) -> bool:
+        """Whether the network says p(x_0 | x_t) of `diffusion`, so that any sampler of it can be used."""
+        return self.reads != "ratio"
+
     # ---- training -----------------------------------------------------------------------------------------------
 
     @property
@@ -167,9 +172,15 @@ class Method(ABC):
                 self._require_step_guidance(sampler, corrector)
                 sampler = StepGuided()
         name = self.samplers[0] if sampler is None else sampler
+        expected = (
+            f"one of {', '.join(map(base_name, self.samplers))} for {type(self).__name__}, whose steps are its own"
+        )
+        require(not callable(name) or self.takes_any_sampler, "sampler", name, expected)
         make_step = name if callable(name) else self.sampler_named(name)
         fits = self.corrects or corrector is None
         require(fits, "corrector", corrector, f"None for {type(self).__name__}, which has no place for one")
+        fits = corrector is None or getattr(make_step, "takes_corrector", True)
+        require(fits, "corrector", type(corrector).__name__, f"None with the sampler {_shown(name)}; exact takes one")
         return sample(
             self.diffusion,
             denoise,
@@ -226,3 +237,8 @@ class Method(ABC):
         """Upper bound on -log p(x_0), or on -log p(free | given), (B,) in nats, as `Diffusion.bound`."""
         d = self.diffusion
         return d.bound(self.denoiser(model), x_0, num_samples, given=given, pad=pad, generator=generator)
+
+
+def _shown(sampler: str | Sampler) -> str:
+    """A sampler in a message: its name, or that of its function or class."""
+    return sampler if isinstance(sampler, str) else getattr(sampler, "__name__", type(sampler).__name__)

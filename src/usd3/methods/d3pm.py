@@ -101,6 +101,11 @@ class D3PM(Method):
         same = self._stack is None and self.diffusion.noise.is_absorbing  # joint and marginal are the same
         return model if self.posterior == "marginal" or same else _Completed(model, self._full)
 
+    @property
+    def takes_any_sampler(self) -> bool:
+        """Not with matrices: their process is another one than that of the samplers."""
+        return self._stack is None
+
     def predictor(self, sampler: str) -> Sampler:
         """Exact backward steps; the last one by `last`."""
         return self._ancestral
@@ -144,7 +149,7 @@ def _by_matrices(run: Run, grid: list[float], stack: StackDiffusion) -> StepFunc
         logits = run.denoise(x, time)
         dtype = torch.promote_types(logits.dtype, whole.dtype)
         reach, into = (matrix.to(dtype).T[x] for matrix in (whole_t, gap))
-        f = torch.softmax(possible_logits(run.shaped(logits), reach, mask), -1)
+        f = torch.softmax(run.shaped(possible_logits(logits, reach, mask)), -1)
         run.checks.refuse("logits", torch.where(run.free, f.sum(-1), 0.0), torch.isnan, FINITE)
         return torch.where(run.free, drawn_from(backward(f, reach, into, whole_s.to(dtype)), u), x)
 

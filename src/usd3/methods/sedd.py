@@ -187,7 +187,7 @@ class SEDD(Method):
 
     def denoiser(self, model: Callable[..., Any]) -> Callable[..., Any]:
         """The model; with "project_only" it does not get the mask `given`, as in its training."""
-        return model if self.condition == "clamp" else _Unprompted(model, self.diffusion.noise.num_classes)
+        return model if self.condition == "clamp" else _Unprompted(model)
 
     @waiting_asleep()
     @torch.no_grad()
@@ -258,10 +258,8 @@ class _Unprompted(Wrapper):
 
     self_conditioned = False
 
-    def __init__(self, model: Callable[..., Any], num_classes: int):
-        super().__init__(model)
-        self.num_classes = num_classes
-
     def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Any:
         """The output of the model where nothing is given."""
-        return Denoiser(self.model, self.num_classes, None, masks.get("pad")).output(x_t, t)
+        if "given" in masks:
+            masks["given"] = torch.zeros_like(masks["given"])
+        return self.model(x_t, t, **masks)

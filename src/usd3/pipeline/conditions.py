@@ -124,6 +124,10 @@ def sample_where(
     elif pipeline.diffusion.noise.is_absorbing and pipeline.method.reads == "full":
         x = draw(*draw_in_sequence(predict, condition, elements, first), seed)
     else:
+        follows = options.get("labels") is not None or bool(condition.given.any())
+        scale = options.get("guidance_scale", 1.0)
+        expected = "1, or a label, or a single value in `where`: ranges cannot be followed with this noise"
+        require(follows or scale == 1, "guidance_scale", scale, expected)
         x = draw_accepted(draw, condition, first)
     return x.reshape(num, *shape)
 

@@ -22,12 +22,13 @@ from usd3.pipeline.labels import Labels
 if TYPE_CHECKING:
     from usd3.pipeline.pipeline import Pipeline
 
-__all__ = ["STEP_COSTS", "measured_step_costs", "read_step_costs", "write_step_costs"]
+__all__ = ["MOST_TIMES", "STEP_COSTS", "measured_step_costs", "read_step_costs", "write_step_costs"]
 
 STEP_COSTS = "step_costs.json"
 """The file in the folder of a model."""
 
-_MOST_TIMES = 1025  # of a file that we read
+MOST_TIMES = 1024
+"""The most steps of a fine grid in such a file."""
 
 
 def measured_step_costs(
@@ -53,13 +54,13 @@ def measured_step_costs(
         labels: the label of each object, as in `Pipeline.sample`.
     """
     require(pipeline.method.reads != "ratio", "method", pipeline.config.method.name, "one that says p(x_0 | x_t)")
-    objects, fine = Encoded.of(pipeline, tokens, given, pad, labels), fine_times(pipeline.diffusion, times)
+    objects, fine = Encoded.of(pipeline, tokens, given, pad, labels), fine_times(pipeline.method.diffusion, times)
 
     def nats(rows: slice) -> Tensor:
         part = objects.on(pipeline.device, rows)
         model, generator = pipeline.model_for(len(part), part.label), pipeline.generator(seed, rows)
         denoise = pipeline.method.denoiser(model)
-        costs = pipeline.diffusion.step_costs(denoise, part.tokens, fine, part.given, part.pad, generator)
+        costs = pipeline.method.diffusion.step_costs(denoise, part.tokens, fine, part.given, part.pad, generator)
         return len(part) * costs.nats[None]
 
     size = pipeline.batch_size(len(objects)) if batch_size is None else batch_size
@@ -67,20 +68,20 @@ def measured_step_costs(
     return StepCosts(tuple(fine), total / len(objects))
 
 
-def write_step_costs(path: Path, costs: StepCosts) -> None:
-    """Write step costs as JSON; what is not a step back in time is 0."""
+def write_step_costs(path: Path, costs: StepCosts, trained_steps: int | None = None) -> None:
+    """Write step costs of a model after so many training steps as JSON; what is not a step back in time is 0."""
     nats = [[round(float(nats), 6) for nats in row] for row in costs.nats.triu(1)]
-    write_whole(path, json.dumps({"times": list(costs.times), "nats": nats}) + "\n")
+    write_whole(path, json.dumps({"trained_steps": trained_steps, "times": list(costs.times), "nats": nats}) + "\n")
 
 
-def read_step_costs(path: Path) -> StepCosts:
-    """The step costs in a file that `write_step_costs` wrote."""
+def read_step_costs(path: Path, trained_steps: int | None = None) -> StepCosts:
+    """The step costs in a file that `write_step_costs` wrote; refused if the model was trained on since."""
     content = read_json(path)
     expected = f"{path}: expected step costs, as `usd3 grid` writes them"
     try:
         times, nats = [float(t) for t in content["times"]], content["nats"]
         sizes = {len(times), len(nats), *(len(row) for row in nats)}
-        valid = len(sizes) == 1 and 2 <= len(times) <= _MOST_TIMES
+        valid = len(sizes) == 1 and 2 <= len(times) <= MOST_TIMES + 1
         table = torch.tensor(nats, dtype=torch.float64) if valid else torch.empty(0)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ValueError(expected) from None
@@ -88,4 +89,8 @@ def read_step_costs(path: Path) -> StepCosts:
     finite = all(map(math.isfinite, times)) and bool(table.isfinite().all())
     if not (valid and decreasing and finite):
         raise ValueError(expected)
+    step = content.get("trained_steps")
+    if step not in (None, trained_steps):
+        message = f"{path} is of training step {step}, and the model of step {trained_steps}"
+        raise ValueError(f"{message}: expected costs of this model; `usd3 grid` measures them")
     return StepCosts(tuple(times), table)

@@ -69,14 +69,18 @@ def label_rows(labels: Labels | None, names: Names, num: int, argument: str = "l
         row = [_class_number(labels.get(name), name, classes) for name, classes in names.items()]
         return torch.tensor([row]).expand(num, -1)
     sizes = [len(classes) for classes in names.values()]
-    array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    try:
+        array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    except ValueError:  # rows of different lengths
+        array = np.asarray(None)
+    expected = f"integers {(num, len(names))}, or {_example(names)} for all objects"
+    require(array.ndim > 0, argument, labels, expected)
     if array.ndim == 1 and len(names) == 1:
         (name, classes), *_ = names.items()
         if array.dtype.kind not in "iu":
             array = np.array([_class_number(value, name, classes) for value in array.tolist()], np.int64)
         array = array[:, None]
     fits = array.dtype.kind in "iu" and array.shape == (num, len(names))
-    expected = f"integers {(num, len(names))}, or {_example(names)} for all objects"
     require(fits, argument, f"{array.dtype} {array.shape}", expected)
     for column, (name, size) in enumerate(zip(names, sizes)):
         bad = array[(array[:, column] < -1) | (array[:, column] >= size), column]
@@ -85,13 +89,17 @@ def label_rows(labels: Labels | None, names: Names, num: int, argument: str = "l
 
 
 def _class_number(value: Any, name: str, classes: Sequence[str]) -> int:
-    """The number of a class by its name, or the number itself; -1: absent."""
+    """The number of a class by its name, or a number itself; -1: absent.
+
+    A name comes first, and where names are numbers themselves, a text is always a name.
+    """
     if value is None or value == "":
         return -1
     if str(value) in classes:
         return list(classes).index(str(value))
     is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    is_number = is_number or (isinstance(value, str) and re.fullmatch(r"-1|\d{1,9}", value) is not None)
+    if isinstance(value, str) and not any(re.fullmatch(r"-?\d+", one) for one in classes):
+        is_number = re.fullmatch(r"-1|\d{1,9}", value) is not None
     if is_number and -1 <= int(value) < len(classes):
         return int(value)
     listed = ", ".join(classes[:20]) + (", ..." if len(classes) > 20 else "")

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from safetensors.torch import save_file
@@ -38,7 +39,7 @@ from usd3.pipeline.filling import fill
 from usd3.pipeline.grids import STEP_COSTS, measured_step_costs, read_step_costs, write_step_costs
 from usd3.pipeline.inference import InferenceModel, Restricted, network_logits
 from usd3.pipeline.labels import Labels, label_rows, split_where
-from usd3.pipeline.packaged import find_model, list_models
+from usd3.pipeline.packaged import find_model, list_models, results_folder
 from usd3.pipeline.prediction import predict, predict_label
 from usd3.pipeline.trust import require_trusted
 
@@ -89,7 +90,7 @@ class Pipeline:
             self.method.prefer(_ONE_BY_ONE, "method.sampler")
         _require_usable_network(self.method, config)
         self.model = (config.build_network(self.diffusion) if model is None else model).eval()
-        self.step_costs: StepCosts | None = None
+        self._step_costs: StepCosts | Path | None = None  # a file is read when it is asked for
 
     @property
     def device(self) -> torch.device:
@@ -136,15 +137,25 @@ class Pipeline:
         pipeline = cls(config, model)
         pipeline.compile = compile
         load_weights(pipeline.model, folder / "model.safetensors")
-        if (folder / STEP_COSTS).is_file():
-            pipeline.step_costs = read_step_costs(folder / STEP_COSTS)
+        places = (folder / STEP_COSTS, results_folder(folder) / STEP_COSTS)
+        pipeline._step_costs = next((file for file in places if file.is_file()), None)
         return pipeline.to(device_named(device))
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write `config.json` and `model.safetensors`, and `step_costs.json` if step costs are known."""
         save_pretrained(Path(folder), self.config, self.model.state_dict())
-        if self.step_costs is not None:
-            write_step_costs(Path(folder) / STEP_COSTS, self.step_costs)
+        self.save_step_costs(Path(folder))
+
+    def save_step_costs(self, folder: Path) -> None:
+        """Write `step_costs.json`, if the step costs of this model are known; otherwise remove that of another one."""
+        try:
+            costs = self.step_costs
+        except ValueError:  # of an earlier training step, or no step costs
+            costs = None
+        if costs is None:
+            (folder / STEP_COSTS).unlink(missing_ok=True)
+        else:
+            write_step_costs(folder / STEP_COSTS, costs, self.config.steps)
 
     def __repr__(self) -> str:
         size = sum(weight.numel() for weight in self.model.parameters())
@@ -216,7 +227,7 @@ class Pipeline:
             require(named is None or labels is None, "labels", labels, "None where `where` names a label")
             labels = labels if named is None else named
         if where is not None:
-            same = labels is None or isinstance(labels, Mapping)
+            same = labels is None or isinstance(labels, Mapping | str)
             require(same, "labels", labels, "None, or one for all objects, as in {'label': 'cat'}, with a condition")
             require(pad is None, "pad", pad, "None where a condition is given")
             options = dict[str, Any](num_steps=num_steps, corrector=corrector, sampler=sampler, callback=callback)
@@ -228,7 +239,7 @@ class Pipeline:
             require(tuple(prompt.shape[1:]) == shape, "tokens.shape", tuple(prompt.shape), f"(N, *{shape})")
             require(num in (None, len(prompt)), "num", num, f"None or the number of rows of tokens, {len(prompt)}")
             num = len(prompt)
-        if num is None and labels is not None and not isinstance(labels, Mapping | str):
+        if num is None and labels is not None and not isinstance(labels, Mapping | str) and np.ndim(labels) > 0:
             num = len(labels)  # type: ignore[arg-type]
         num = as_count(1 if num is None else num, "num", 1)
         label = label_rows(labels, self.config.labels, num)
@@ -314,6 +325,17 @@ class Pipeline:
         label_rows(named, self.config.labels, 1, "where")
         if rest is not None and not isinstance(rest, Tensor):
             self.kind.weights(rest)
+
+    @property
+    def step_costs(self) -> StepCosts | None:
+        """What the steps of the sampler lose, as `usd3 grid` measured it on this model; None: not measured."""
+        if isinstance(self._step_costs, Path):
+            self._step_costs = read_step_costs(self._step_costs, self.config.steps)
+        return self._step_costs
+
+    @step_costs.setter
+    def step_costs(self, costs: StepCosts | None) -> None:
+        self._step_costs = costs
 
     def best_grid(self, num_steps: int | None = None) -> list[float]:
         """The times of `num_steps` sampling steps that lose least, for `sample`; needs `step_costs`.

@@ -122,7 +122,7 @@ def predict_label(
         x, times = part.tokens, torch.full((len(part),), time, device=pipeline.device)
         if time > 0:
             free = free_elements(part.given, part.pad)
-            x = pipeline.diffusion.draw_noisy(x, times.double(), free, pipeline.generator(seed, rows))
+            x = pipeline.method.diffusion.draw_noisy(x, times.double(), free, pipeline.generator(seed, rows))
         logits = pipeline.bare_network.label_logits(x, times, given=part.given, pad=part.pad)[names.index(name)]
         probs: Tensor = logits.float().softmax(-1).cpu()
         return probs

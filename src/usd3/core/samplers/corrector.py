@@ -60,7 +60,7 @@ class Corrector(CorrectorMoves):
     `last=None` corrects after every step. Nothing is corrected at time 0, which is clean data.
     Where an element of an object would jump with a probability above 0.8, all jumps of that object are scaled down, so
     that none does. `step_size="auto"` is 1e-3. Long moves do harm, because all elements move at once, each as if the
-    others stood still (docs/sampling.md has numbers): 0.05 can be too long.
+    others stood still (docs/samplers.md has numbers): 0.05 can be too long.
     """
 
     num_steps: int = 5

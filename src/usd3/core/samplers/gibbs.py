@@ -25,6 +25,8 @@ from usd3.core.samplers.run import Run, StepFunction, best_first, by_objects, da
 
 __all__ = ["GibbsCorrector"]
 
+_ROUNDING = 1e-9  # 0.28 of 25 elements are 7
+
 
 @dataclass(frozen=True)
 class GibbsCorrector(CorrectorMoves):
@@ -86,7 +88,9 @@ class GibbsCorrector(CorrectorMoves):
     def _number(self, run: Run) -> Tensor:
         """The elements of a move of each object, (B, 1)."""
         free = flat(run.free).sum(1, keepdim=True)
-        return torch.full_like(free, self.count) if self.share is None else (free.double() * self.share).ceil().long()
+        return (
+            torch.full_like(free, self.count) if self.share is None else (free * self.share - _ROUNDING).ceil().long()
+        )
 
 
 def _random(

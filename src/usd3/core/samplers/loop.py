@@ -21,7 +21,7 @@ from usd3._internal.checks import (
 from usd3._internal.threads import waiting_asleep
 from usd3.core.coefficients import Process, Times, free_elements
 from usd3.core.logits import LogitOptions
-from usd3.core.model import Denoiser, device_of, ignores_time, remembered
+from usd3.core.model import Denoiser, Wrapper, device_of, ignores_time, remembered
 from usd3.core.noise import Noise
 from usd3.core.samplers.corrector import CorrectorMoves
 from usd3.core.samplers.names import sampler_named
@@ -93,7 +93,9 @@ def sample(
     is_corrector = corrector is None or isinstance(corrector, CorrectorMoves)
     require_type(is_corrector, "corrector", corrector, "None, a Corrector or a GibbsCorrector")
     fits = corrector is None or getattr(make_step, "takes_corrector", True)
-    require(fits, "corrector", corrector, f"None with the sampler {sampler}; sampler exact takes one")
+    require(fits, "corrector", corrector, "None with this sampler; sampler exact takes one")
+    is_options = logit_options is None or isinstance(logit_options, LogitOptions)
+    require_type(is_options, "logit_options", logit_options, "None or LogitOptions(...)")
     grid, size = process.grid(num_steps), _checked_shape(shape, process.noise)
     where = _device(device, given_tokens, model)
     given, pad = as_bool_mask(given, size, "given", where), as_bool_mask(pad, size, "pad", where)
@@ -168,6 +170,7 @@ def _wrapped(
 
     A model that ignores the time is cached, unless a graph pays more because most objects change in every step.
     """
+    model = model.fresh() if isinstance(model, Wrapper) else model
     few_changes = not graph or len(grid) > x[:1].numel()
     if ignores_time(model) and not few_changes:
         return model, graph

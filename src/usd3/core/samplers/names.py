@@ -5,7 +5,7 @@ import typing
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from usd3._internal.checks import require
+from usd3._internal.checks import require, require_type
 from usd3._internal.messages import suggestion
 from usd3.core.samplers.certain_first import CertainFirst
 from usd3.core.samplers.euler import euler
@@ -54,11 +54,16 @@ FOR_ABSORBING_NOISE = ("first_hitting",)
 def sampler_named(sampler: str | Sampler) -> Sampler:
     """The sampler of a name with or without options; a function is a sampler itself."""
     if callable(sampler):
+        is_function = not isinstance(sampler, type)
+        require_type(is_function, "sampler", sampler, "an object of this class, or a function of a run and its grid")
         return sampler
     name = base_name(sampler)
     expected = f"one of {', '.join(SAMPLERS)}{suggestion(name, SAMPLERS)}, or a function of a run and its grid"
     require(name in SAMPLERS, "sampler", sampler, expected)
     return with_options(SAMPLERS[name], sampler)
+
+
+_NAMED = ("score",)  # the name of the sampler says it
 
 
 def base_name(text: str) -> str:
@@ -76,12 +81,13 @@ def with_options(sampler: Sampler, text: str) -> Sampler:
     name, colon, written = text.partition(":")
     if not colon:
         return sampler
-    known = option_names(sampler)
+    known = [option for option in option_names(sampler) if option not in _NAMED]
     expected = f"{name}:option=value,... with options {', '.join(known)}" if known else f"{name}, which has no options"
     options: dict[str, Any] = {}
     for part in written.split(","):
         key, sign, value = (word.strip() for word in part.partition("="))
         require(bool(sign) and key in known, "sampler", text, expected)
+        require(key not in options, "sampler", text, f"{key} once")
         options[key] = _read(value, typing.get_type_hints(type(sampler))[key], f"sampler {name}, {key}")
     return replace(sampler, **options)  # type: ignore[type-var]
 

@@ -47,6 +47,10 @@ class Revision:
         require(self.schedule in _SCHEDULES, "schedule", self.schedule, f"one of {', '.join(_SCHEDULES)}")
         as_share(self.eta, "eta")
         as_share(self.on, "on", as_share(self.off, "off"))
+        usual = (self.on, self.off) == (Revision.on, Revision.off)
+        require(
+            self.schedule == "loop" or usual, "on, off", (self.on, self.off), "their defaults, unless schedule=loop"
+        )
 
     def __call__(self, run: Run, grid: list[float]) -> StepFunction:
         """One network call and one draw for each step of the grid."""
