@@ -114,6 +114,9 @@ def test_a_run_goes_on_with_the_same_classes_alone(place, capsys):
         (["--sampler", "entropie"], "sampler = entropie: expected one of"),
         (["--sampler", "revision:eta=7"], "eta = 7.0: expected a number in [0, 1]"),
         (["--corrector.count", "3"], "corrector.count = 3: expected 1, its default, for corrector.kind mcmc"),
+        (["--corrector.kind", "gibbs"], "corrector.num_steps = 0: expected at least 1 with other options"),
+        (["--corrector.step_size", "0.1"], "corrector.num_steps = 0: expected at least 1 with other options"),
+        (["--steps", "0"], "steps = 0"),
         (["--corrector.kind", "gibbs", "--corrector.step_size", "1"], "corrector.step_size = 1"),
         (
             ["--corrector.kind", "gibbs", "--corrector.num_steps", "1", "--corrector.informed", "true"],

@@ -183,3 +183,17 @@ def test_a_classifier_with_another_output_is_refused():
     setting = Setting("uniform")
     with pytest.raises(ValueError, match=r"classifier\(x_t, t\)\.shape = \(4, 2\): expected \(4,\)"):
         setting.d.sample(setting.model, (4, D), 2, sampler=ClassifierGuided(lambda x, t: torch.zeros(len(x), 2)))
+
+
+def test_a_corrector_whose_moves_would_not_be_guided_is_refused():
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine())
+    sampler = ClassifierGuided(lambda x, t: torch.zeros(len(x)))
+    with pytest.raises(ValueError, match=r"corrector = Corrector\(.*: expected None with this sampler"):
+        d.sample(lambda x, t: torch.zeros(*x.shape, K), (2, D), 3, usd3.Corrector(), sampler=sampler)
+
+
+def test_a_last_step_that_can_go_nowhere_is_refused_and_leaves_no_mask():
+    d, mask = usd3.Diffusion(usd3.Absorbing(K), usd3.Linear()), K - 1
+    allowed = lambda x, t: torch.where(x[:, 0] == mask, 0.0, -torch.inf)  # of no clean object
+    with pytest.raises(ValueError, match=r"classifier\(x_t, t\).*: expected log probabilities"):
+        d.sample(lambda x, t: torch.zeros(*x.shape, K), (2, D), 3, sampler=ClassifierGuided(allowed))

@@ -311,3 +311,31 @@ def test_what_does_not_fit_is_refused():
         Guided(Recorder(), d, 2.0, label=torch.zeros(2, 1, dtype=torch.long))
     with pytest.raises(TypeError, match=r"model is .*: expected a Guided model"):
         d.sample(lambda x, t: torch.zeros(*x.shape, K), (2, D), 3, sampler=StepGuided())
+
+
+def test_one_guided_model_serves_several_runs():
+    """Nothing is kept of the first one: neither answers, nor estimates, nor the number of objects."""
+
+    class Net(torch.nn.Module):
+        def __init__(self, **kind):
+            super().__init__()
+            for name, value in kind.items():
+                setattr(self, name, value)
+
+        def forward(self, x_t, t, label, estimate=None):
+            wanted = torch.nn.functional.one_hot(label[:, :1].clamp(min=0), K + 1)
+            logits = 6.0 * wanted.expand(*x_t.shape, K + 1)
+            return logits if estimate is None else logits + estimate
+
+    d = usd3.Diffusion(usd3.Absorbing(K + 1), usd3.Linear())
+    for kind in ({"ignores_time": True}, {"self_conditioned": True}, {}):
+        net = Net(**kind)
+        guided = Guided(net, d, 2.0, label=torch.zeros(40, 1, dtype=torch.long))
+        found = [d.sample(guided, (40, D), 6, generator=torch.Generator().manual_seed(1)) for _ in range(2)]
+        assert torch.equal(*found)
+        guided.label = torch.ones(9, 1, dtype=torch.long)
+        assert (d.sample(guided, (9, D), 6) == 1).float().mean() > 0.9
+    condition = torch.tensor([[True, False]])
+    guided = Guided(lambda x_t, t: torch.zeros(*x_t.shape, K + 1), d, 2.0, condition)
+    for num in (10, 6):
+        assert d.sample(guided, (num, D), 3).shape == (num, D)

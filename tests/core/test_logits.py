@@ -151,6 +151,24 @@ def test_adjust_is_called_in_every_step_although_the_model_is_asked_about_change
     assert len(asked) < 25
 
 
+def test_adjust_may_write_in_place_although_answers_are_kept(generator):
+    class Net(torch.nn.Module):
+        ignores_time = True
+
+        def forward(self, x, t):
+            return torch.zeros(*x.shape, K)
+
+    def in_place(logits, x_t, t):
+        logits[..., 0] += 0.5
+        return logits
+
+    d, found = usd3.Diffusion(usd3.Absorbing(K), usd3.Linear()), []
+    for adjust in (in_place, lambda logits, x_t, t: in_place(logits.clone(), x_t, t)):
+        options = LogitOptions(adjust=adjust)
+        found.append(d.sample(Net(), (6, D), 40, logit_options=options, generator=generator.manual_seed(0)))
+    assert torch.equal(*found)
+
+
 def test_a_network_that_sees_its_last_prediction_sees_that_of_f(generator):
     """Not what the draws were made of: the network was trained with its own predictions."""
     seen = []

@@ -7,6 +7,7 @@ import yaml
 import usd3
 from support.problems import D, K
 from usd3.cli.main import main
+from usd3.core.model import BoundKeywords
 from usd3.core.options import DiffusionConfig
 from usd3.methods import METHODS, USD3, Method
 from usd3.methods.options import MethodConfig
@@ -152,3 +153,33 @@ def test_info_names_the_options_and_samplers_of_a_method(name, capsys):
     assert yaml.safe_load(shown)["method"]["name"] == name  # still a recipe
     assert f"# method.sampler: {', '.join(METHODS[name].samplers)}" in shown
     assert "# method.options: " in shown
+
+
+def test_steps_of_its_own_take_no_other_sampler():
+    """SEDD's outputs are no logits, and the samplers do not know the matrices of D3PM."""
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.LogLinear())
+    matrices = METHODS["d3pm"](usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), 8), transitions="uniform")
+    for method in (METHODS["sedd"](d), matrices):
+        with pytest.raises(ValueError, match=r"sampler = Revision\(.*: expected one of .*, whose steps are its own"):
+            method.sample(table, (2, D), 4, sampler=usd3.Revision())
+    assert METHODS["d3pm"](usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), 8)).takes_any_sampler
+
+
+def test_a_sampler_without_a_corrector_is_named():
+    method = METHODS["usd3"](usd3.Diffusion(usd3.Absorbing(K), usd3.Linear()))
+    for sampler, shown in (("entropy", "entropy"), (usd3.CertainFirst(), "CertainFirst")):
+        with pytest.raises(ValueError, match=f"corrector = Corrector: expected None with the sampler {shown}; exact"):
+            method.sample(table, (2, D), 4, usd3.Corrector(), sampler=sampler)
+
+
+def test_labels_of_changed_objects_reach_a_network_that_learns_nothing_of_given_elements():
+    class Net(torch.nn.Module):
+        ignores_time = True
+
+        def forward(self, x, t, label=None):
+            assert len(label) == len(x)
+            return torch.zeros(*x.shape, K)
+
+    method = METHODS["sedd"](usd3.Diffusion(usd3.Absorbing(K), usd3.LogLinear()), condition="project_only")
+    model = BoundKeywords(Net(), torch.arange(5)[:, None])
+    assert method.sample(model, (5, D), 10, generator=seeded()).shape == (5, D)

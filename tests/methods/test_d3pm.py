@@ -695,3 +695,15 @@ def test_bad_logits_are_refused_in_the_last_step_where_they_are_read(kind, last)
             sample(bad)
         fixed = {"given": given, "given_tokens": torch.ones(1, D, dtype=torch.long)}
         assert torch.equal(sample(bad, **fixed), sample(0.0, **fixed))
+
+
+@pytest.mark.filterwarnings("ignore:Transitions.* does not end at")
+def test_top_k_takes_the_likeliest_of_the_categories_that_can_lead_to_x():
+    """A band of width 1 moves by one category in a step, so the likeliest of all, 0, cannot lead to 2 or more."""
+    d, last = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), T), []
+    method = D3PM(d, transitions="banded", betas=[0.9, 1.0], width=1, last="draw")
+    model = lambda x, t: (-3.0 * torch.arange(K)) * (t[:, None, None] < 1.5 / T) + torch.zeros(*x.shape, K)
+    method.sample(model, (300, D), T, top_k=1, generator=torch.Generator().manual_seed(0), callback=last.append)
+    x_1, x_0 = last[-1].x_t, last[-1].x_s
+    assert (x_1 >= 2).sum() > 50
+    assert torch.equal(x_0, (x_1 - 1).clamp(min=0))

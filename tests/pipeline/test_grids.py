@@ -7,6 +7,7 @@ import torch
 
 from support.runs import tiny_recipe
 from usd3.core.step_costs import StepCosts
+from usd3.methods.options import MethodConfig
 from usd3.pipeline.grids import STEP_COSTS, read_step_costs, write_step_costs
 from usd3.pipeline.pipeline import Pipeline
 from usd3.training.run import pipeline_for
@@ -96,3 +97,16 @@ def test_another_file_is_refused(tmp_path, content):
     (tmp_path / "wrong.json").write_text(content)
     with pytest.raises(ValueError, match=r"wrong\.json: expected"):
         read_step_costs(tmp_path / "wrong.json")
+
+
+@pytest.mark.filterwarnings("ignore:Transitions.* does not end at")
+def test_the_costs_of_a_method_with_matrices_are_those_of_its_process(tmp_path):
+    recipe = tiny_recipe(tmp_path)
+    recipe.method = MethodConfig("d3pm", {"transitions": "banded", "width": 1, "betas": [0.9, 1.0]})
+    torch.manual_seed(0)
+    pipeline = pipeline_for(recipe, recipe.data.load())
+    found = pipeline.measured_step_costs(TOKENS, times=4, seed=3)
+    own = pipeline.method.diffusion.step_costs(
+        pipeline.method.denoiser(pipeline.model), TOKENS, found.times, generator=pipeline.generator(3, slice(0, 12))
+    )
+    assert torch.allclose(found.nats, own.nats, rtol=1e-5)

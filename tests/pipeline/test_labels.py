@@ -72,6 +72,8 @@ def test_the_labels_of_objects_as_numbers():
         ([0, 3], r"label in labels = \[3\]: expected 0\.\.2, or -1"),
         ([0], r"labels = int64 \(1, 1\): expected integers \(2, 1\)"),
         (["label"], "expected one class"),
+        (1, r"labels = 1: expected integers \(2, 1\), or label=cat for all objects"),
+        ([[0], [0, 1]], r"labels = .*: expected integers \(2, 1\)"),
     ],
 )
 def test_wrong_labels_are_refused(labels, message):
@@ -79,6 +81,14 @@ def test_wrong_labels_are_refused(labels, message):
         label_rows(labels, NAMES, 2)
     with pytest.raises(ValueError, match=r"labels = .*: expected None, as the model was trained on data without"):
         label_rows({"label": "cat"}, {}, 2)
+
+
+def test_where_names_are_numbers_a_text_is_a_name():
+    names = {"label": ["1", "2"]}
+    assert label_rows("label=1", names, 1).tolist() == [[0]]
+    assert label_rows([1], names, 1).tolist() == [[1]]  # integers are numbers of classes
+    with pytest.raises(ValueError, match="label = 0: expected one class, of 1, 2"):
+        label_rows("label=0", names, 1)
 
 
 def test_objects_of_a_class_are_drawn(pipeline):
@@ -145,5 +155,18 @@ def test_conditions_on_elements_follow_the_options_of_draws_too(pipeline):
     where[0, 0] = 0  # element 0 has not category 0
     x = pipeline.sample(60, 4, where=where, bias=[0.0, 0.0, 9.0, 0.0])
     assert (x[:, 0] == 2).float().mean() > 0.97
-    x = pipeline.sample(20, 4, where=where, labels={"label": "a, b"})
-    assert (x[:, 0] == 3).all()
+    for labels in ({"label": "a, b"}, 'label="a, b"'):
+        x = pipeline.sample(20, 4, where=where, labels=labels)
+        assert (x[:, 0] == 3).all()
+
+
+def test_a_range_alone_is_followed_only_where_its_values_are_drawn_first(pipeline):
+    where = torch.ones(3, 4)
+    where[0, 2:] = 0
+    x = pipeline.sample(40, 4, where=where, guidance_scale=2.0)
+    assert (x[:, 0] < 2).all()
+    uniform = PipelineConfig(4, [3], diffusion=DiffusionConfig(noise="uniform"), model=ModelConfig(hollow=False))
+    other = Pipeline(uniform, nn.Sequential(nn.Embedding(4, 4)))
+    other.model.forward = lambda x_t, t: torch.zeros(*x_t.shape, 4)
+    with pytest.raises(ValueError, match=r"guidance_scale = 2\.0: expected 1, or a label, or a single value"):
+        other.sample(4, 2, where=where, guidance_scale=2.0)

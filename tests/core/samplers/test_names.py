@@ -33,6 +33,12 @@ def test_a_name_with_options_is_the_sampler_with_these_options():
         ("revision:eta=none", "sampler revision, eta = none: expected a number"),
         ("revision:eta=2", r"eta = 2.0: expected a number in \[0, 1\]"),
         ("revision:schedule=best", "schedule = best: expected one of cap"),
+        ("revision:eta=0.1,eta=0.2", "sampler = revision:eta=0.1,eta=0.2: expected eta once"),
+        ("revision:on=0.2,off=0.1", r"on, off = \(0.2, 0.1\): expected their defaults, unless schedule=loop"),
+        (
+            "entropy:score=margin",
+            "sampler = entropy:score=margin: expected entropy:option=value,...",
+        ),
         ("exact:eta=1", "sampler = exact:eta=1: expected exact, which has no options"),
     ],
 )
@@ -58,3 +64,8 @@ def test_with_options_leaves_a_plain_name_alone():
     sampler = Revision(eta=0.3)
     assert with_options(sampler, "revision") is sampler
     assert with_options(sampler, "revision:schedule=rescale") == Revision("rescale", eta=0.3)
+
+
+def test_a_class_is_no_sampler():
+    with pytest.raises(TypeError, match=r"sampler is the class Revision: expected an object of this class"):
+        sampler_named(Revision)
