@@ -22,6 +22,7 @@ _COLOURS = (
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES: tuple[Any, ...] = ((0, (6, 3)), (0, (1.5, 2)), (0, (6, 2, 1.5, 2)), (0, (3, 1.5)))
 _GREY = "#9AA5B1"
+_ROUNDING = 0.01  # of a power of 2: 3.98 calls begin at the tick 4
 _ROOM = 1.2  # how far beyond the points a reference line may stand, in heights of the points
 
 
@@ -81,7 +82,10 @@ def frontier_plot(
     panels[0].xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     calls = [point.calls for point in points if point.calls > 0]
     if calls:  # whole powers of 2 at both ends, so that there are ticks
-        panels[0].set_xlim(0.93 * 2 ** math.floor(math.log2(min(calls))), 1.07 * 2 ** math.ceil(math.log2(max(calls))))
+        panels[0].set_xlim(
+            0.93 * 2 ** math.floor(math.log2(min(calls)) + _ROUNDING),
+            1.07 * 2 ** math.ceil(math.log2(max(calls)) - _ROUNDING),
+        )
     panels[0].set_xlabel("network calls for each object", color=SOFT_INK)
     panels[0].set_ylabel(about.titled, color=SOFT_INK)
     panels[1].set_xlabel(f"{diversity[1]} (numbers: most calls of a line)", color=SOFT_INK)
