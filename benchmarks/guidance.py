@@ -34,11 +34,18 @@ from usd3.kinds.image.folders import load_classifier, load_vqgan
 from usd3.kinds.image.sets import load_images
 from usd3.metrics import ImageMetrics
 from usd3.metrics.kmers import kmer_spectrum
+from usd3.pictures.figures import INK, SOFT_INK, new_figure, save, style
 
 PROMOTER = 0  # the number of the class
 SCALES = [0, 1, 1.5, 2, 3, 5]
 
 Row = dict[str, Any]
+
+CURVES = {
+    "promoters": (("judged", "taken for promoters"), ("6-mers", "distance of 6-mers to held-out promoters")),
+    "images": (("agrees", "taken for the class"), ("classifier_frechet", "Fréchet distance to the training images")),
+}
+"""Key and title of the quality and of the distance in the picture of a command."""
 
 
 # ---- promoters ------------------------------------------------------------------------------------------------------
@@ -184,6 +191,36 @@ def cost(options: argparse.Namespace) -> list[Row]:
     return [row | about_draws(pipeline, options) for row in rows]
 
 
+# ---- picture --------------------------------------------------------------------------------------------------------
+
+
+def draw_curve(rows: list[Row], quality: tuple[str, str], distance: tuple[str, str], path: Path) -> None:
+    """Draw the share that a judge takes for the class against the distance to real objects, a point for each draw."""
+    figure = new_figure(6, 4)
+    axes = figure.subplots()
+    drawn = [row for row in rows if row["what"] == "drawn"]
+    scales = sorted({row["scale"] for row in drawn})
+    means = [
+        [statistics.mean(row[key] for row in drawn if row["scale"] == scale) for key in (distance[0], quality[0])]
+        for scale in scales
+    ]
+    axes.plot(*zip(*means), color="#0072B2", linewidth=1.4)
+    axes.plot([row[distance[0]] for row in drawn], [row[quality[0]] for row in drawn], "o", color="#0072B2")
+    for scale, place in zip(scales, means):
+        axes.annotate(f"{scale:g}", place, (6, 4), textcoords="offset points", fontsize=9, color=INK)
+    for row in rows:
+        if row["what"].startswith("held-out"):
+            axes.axhline(row[quality[0]], color="#9AA5B1", linewidth=1.2, linestyle="--")
+            axes.annotate(
+                row["what"], (0.99, row[quality[0]]), xycoords=("axes fraction", "data"), ha="right", va="bottom"
+            )
+    axes.set_xlabel(distance[1], color=SOFT_INK)
+    axes.set_ylabel(quality[1], color=SOFT_INK)
+    axes.set_ylim(-0.03, 1.06)
+    style(axes)
+    save(figure, path)
+
+
 # ---- shared ---------------------------------------------------------------------------------------------------------
 
 
@@ -244,6 +281,8 @@ def main() -> None:
         "cost": cost,
     }
     rows = measured[options.command](options)
+    if options.command in CURVES:
+        draw_curve(rows, *CURVES[options.command], options.csv.with_suffix(".png"))
     head = list(dict.fromkeys(key for row in rows for key in row))
     with written_whole(options.csv) as part, part.open("w", newline="") as file:
         table = csv.DictWriter(file, head)
