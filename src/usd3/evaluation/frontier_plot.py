@@ -136,7 +136,7 @@ def _draw_references(panels: Sequence["Axes"], references: Mapping[str, float], 
     """
     known = {name: value for name, value in references.items() if math.isfinite(value)}
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    room = _ROOM * max(high - low, 0.25 * abs(high), 1e-9)
+    room = _ROOM * max(high - low, 0.1 * abs(high), 1e-9)
     dashes: dict[str, Any] = {}
     for number, (name, value) in enumerate(known.items()):
         dash = _DASHES[number % len(_DASHES)]
