@@ -206,8 +206,8 @@ def draw_curve(rows: list[Row], quality: tuple[str, str], distance: tuple[str, s
     ]
     axes.plot(*zip(*means), color="#0072B2", linewidth=1.4)
     axes.plot([row[distance[0]] for row in drawn], [row[quality[0]] for row in drawn], "o", color="#0072B2")
-    for scale, place in zip(scales, means):
-        axes.annotate(f"{scale:g}", place, (6, 4), textcoords="offset points", fontsize=9, color=INK)
+    for scale, (x, y) in zip(scales, means):
+        axes.annotate(f"{scale:g}", (x, y), (6, 4), textcoords="offset points", fontsize=9, color=INK)
     for row in rows:
         if row["what"].startswith("held-out"):
             axes.axhline(row[quality[0]], color="#9AA5B1", linewidth=1.2, linestyle="--")

@@ -49,6 +49,8 @@ COLUMNS = ("task", "sampler", "steps", "calls", "share", "error", "objects", "se
 MANY_STEPS = 100_000_000  # the minutes are over before
 MEASURED = 256  # held-out boards for the bound
 SAMPLERS = "exact confidence margin entropy entropy:bound=0.01"
+SMALL_SAMPLERS = "exact entropy:bound=0.01"
+SMALL_STEPS = 300
 AT_ONCE = 2000  # boards whose puzzles are made at once
 
 
@@ -279,9 +281,9 @@ def add_data(parser: argparse.ArgumentParser, side: int, boards: int, puzzles: i
     parser.add_argument("--puzzles", type=int, default=puzzles, help="to solve (default: %(default)s)")
 
 
-def add_solving(parser: argparse.ArgumentParser, steps: str, draws: int) -> None:
+def add_solving(parser: argparse.ArgumentParser, steps: str, draws: int, samplers: str = SAMPLERS) -> None:
     """Options of the samplers."""
-    parser.add_argument("--samplers", default=SAMPLERS, help="with spaces between (default: %(default)s)")
+    parser.add_argument("--samplers", default=samplers, help="with spaces between (default: %(default)s)")
     parser.add_argument("--steps", type=numbers, default=numbers(steps), help=f"numbers of sampling steps ({steps})")
     parser.add_argument("--draws", type=int, default=draws, help="boards drawn from nothing (default: %(default)s)")
 
@@ -306,14 +308,15 @@ def parsed(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     small = commands.add_parser("small", help="4 x 4 boards, all in one go; the default")
     large = commands.add_parser("benchmark", help="9 x 9 boards, all in one go")
     for one, sizes, minutes, steps, draws in (
-        (small, (4, 5000, 200), 0.5, "1,2,4,8,16", 500),
+        (small, (4, 5000, 200), None, "4,8,16", 200),
         (large, (9, 30_000, 1000), 60.0, "2,5,10,20,57", 100),
     ):
         add_data(one, *sizes)
         one.add_argument("--recipe", default="sudoku", help="a recipe of boards (default: %(default)s)")
-        one.add_argument("--minutes", type=float, default=minutes, help="of training (default: %(default)s)")
+        usual = f"by default {SMALL_STEPS} steps" if minutes is None else "default: %(default)s"
+        one.add_argument("--minutes", type=float, default=minutes, help=f"of training ({usual})")
         one.add_argument("--out", type=Path, default=Path("runs/sudoku"), help="a folder (default: %(default)s)")
-        add_solving(one, steps, draws)
+        add_solving(one, steps, draws, SMALL_SAMPLERS if one is small else SAMPLERS)
     for one in (making, training, solving, small, large):
         one.add_argument("--seed", type=int, default=0, help="of all draws (default: %(default)s)")
     if not words or (words[0].startswith("--") and words[0] != "--help"):
@@ -338,7 +341,8 @@ def run(options: argparse.Namespace, others: list[str]) -> None:
     else:
         data, model = options.out / "data", options.out / "model"
         make(data, options.side, options.boards, options.puzzles, options.seed)
-        train(data, model, options.recipe, options.minutes, [*seeded(options), *others])
+        steps = ["--training.steps", str(SMALL_STEPS)] if options.minutes is None else []
+        train(data, model, options.recipe, options.minutes, [*seeded(options), *steps, *others])
         out, samplers = new_folder(options.out, "solved"), options.samplers.split()
         solve(model, data / "puzzles.txt", out, samplers, options.steps, options.draws, options.seed)
 

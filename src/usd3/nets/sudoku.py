@@ -25,7 +25,8 @@ class SudokuNetwork(nn.Module):
     others its symbols do, compared by all their cells. So it can see two cells with the same two candidates.
 
     Nothing else is known of a place or of a symbol. Whatever Sudoku allows to exchange, symbols, rows, columns, boxes,
-    exchanges the logits in the same way, and the same weights serve boards of any size.
+    exchanges the logits in the same way, and the same weights serve boards of any size. Only a board that is turned
+    over its diagonal is another one to the network: rows and columns have weights of their own.
 
     The `depth` layers are applied `loops` times with the same weights, each time with the input added again: rules are
     applied one after the other, and a small network draws long chains of conclusions. The network ignores the time, and
