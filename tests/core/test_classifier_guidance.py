@@ -188,7 +188,7 @@ def test_a_classifier_with_another_output_is_refused():
 def test_a_corrector_whose_moves_would_not_be_guided_is_refused():
     d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine())
     sampler = ClassifierGuided(lambda x, t: torch.zeros(len(x)))
-    with pytest.raises(ValueError, match=r"corrector = Corrector\(.*: expected None with this sampler"):
+    with pytest.raises(ValueError, match=r"corrector = Corrector\(.*: expected None with the sampler ClassifierGuided"):
         d.sample(lambda x, t: torch.zeros(*x.shape, K), (2, D), 3, usd3.Corrector(), sampler=sampler)
 
 

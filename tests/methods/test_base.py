@@ -168,7 +168,9 @@ def test_steps_of_its_own_take_no_other_sampler():
 def test_a_sampler_without_a_corrector_is_named():
     method = METHODS["usd3"](usd3.Diffusion(usd3.Absorbing(K), usd3.Linear()))
     for sampler, shown in (("entropy", "entropy"), (usd3.CertainFirst(), "CertainFirst")):
-        with pytest.raises(ValueError, match=f"corrector = Corrector: expected None with the sampler {shown}; exact"):
+        with pytest.raises(
+            ValueError, match=f"corrector = Corrector: expected None with the sampler {shown}; sampler exact"
+        ):
             method.sample(table, (2, D), 4, usd3.Corrector(), sampler=sampler)
 
 

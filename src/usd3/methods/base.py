@@ -32,6 +32,7 @@ from usd3.core.samplers import (
     Step,
     base_name,
     sample,
+    shown_name,
     with_options,
 )
 from usd3.core.schedules import Time
@@ -180,7 +181,12 @@ class Method(ABC):
         fits = self.corrects or corrector is None
         require(fits, "corrector", corrector, f"None for {type(self).__name__}, which has no place for one")
         fits = corrector is None or getattr(make_step, "takes_corrector", True)
-        require(fits, "corrector", type(corrector).__name__, f"None with the sampler {_shown(name)}; exact takes one")
+        require(
+            fits,
+            "corrector",
+            type(corrector).__name__,
+            f"None with the sampler {shown_name(name)}; sampler exact takes one",
+        )
         return sample(
             self.diffusion,
             denoise,
@@ -237,8 +243,3 @@ class Method(ABC):
         """Upper bound on -log p(x_0), or on -log p(free | given), (B,) in nats, as `Diffusion.bound`."""
         d = self.diffusion
         return d.bound(self.denoiser(model), x_0, num_samples, given=given, pad=pad, generator=generator)
-
-
-def _shown(sampler: str | Sampler) -> str:
-    """A sampler in a message: its name, or that of its function or class."""
-    return sampler if isinstance(sampler, str) else getattr(sampler, "__name__", type(sampler).__name__)

@@ -16,7 +16,14 @@ from usd3.core.samplers.first_hitting import first_hitting
 from usd3.core.samplers.gibbs import GibbsCorrector
 from usd3.core.samplers.gillespie import gillespie
 from usd3.core.samplers.loop import Step, sample
-from usd3.core.samplers.names import FOR_ABSORBING_NOISE, SAMPLERS, base_name, sampler_named, with_options
+from usd3.core.samplers.names import (
+    FOR_ABSORBING_NOISE,
+    SAMPLERS,
+    base_name,
+    sampler_named,
+    shown_name,
+    with_options,
+)
 from usd3.core.samplers.revision import Revision, largest_sigma, revision_jumps
 from usd3.core.samplers.run import Run, Sampler, StepFunction, likeliest, network_time
 from usd3.core.samplers.tau_leaping import tau_leaping, tau_leaping_jumps
@@ -50,6 +57,7 @@ __all__ = [
     "revision_jumps",
     "sample",
     "sampler_named",
+    "shown_name",
     "tau_leaping",
     "tau_leaping_jumps",
     "with_options",

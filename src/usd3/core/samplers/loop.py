@@ -24,7 +24,7 @@ from usd3.core.logits import LogitOptions
 from usd3.core.model import Denoiser, Wrapper, device_of, ignores_time, remembered
 from usd3.core.noise import Noise
 from usd3.core.samplers.corrector import CorrectorMoves
-from usd3.core.samplers.names import sampler_named
+from usd3.core.samplers.names import sampler_named, shown_name
 from usd3.core.samplers.run import Run, Sampler
 
 __all__ = ["Step", "sample"]
@@ -93,7 +93,7 @@ def sample(
     is_corrector = corrector is None or isinstance(corrector, CorrectorMoves)
     require_type(is_corrector, "corrector", corrector, "None, a Corrector or a GibbsCorrector")
     fits = corrector is None or getattr(make_step, "takes_corrector", True)
-    require(fits, "corrector", corrector, "None with this sampler; sampler exact takes one")
+    require(fits, "corrector", corrector, f"None with the sampler {shown_name(sampler)}; sampler exact takes one")
     is_options = logit_options is None or isinstance(logit_options, LogitOptions)
     require_type(is_options, "logit_options", logit_options, "None or LogitOptions(...)")
     grid, size = process.grid(num_steps), _checked_shape(shape, process.noise)

@@ -17,7 +17,16 @@ from usd3.core.samplers.run import Sampler
 from usd3.core.samplers.tau_leaping import tau_leaping
 from usd3.core.samplers.trapezoidal import Trapezoidal
 
-__all__ = ["ABOUT", "FOR_ABSORBING_NOISE", "SAMPLERS", "base_name", "option_names", "sampler_named", "with_options"]
+__all__ = [
+    "ABOUT",
+    "FOR_ABSORBING_NOISE",
+    "SAMPLERS",
+    "base_name",
+    "option_names",
+    "sampler_named",
+    "shown_name",
+    "with_options",
+]
 
 SAMPLERS: dict[str, Sampler] = {
     "exact": exact,
@@ -54,7 +63,7 @@ FOR_ABSORBING_NOISE = ("first_hitting",)
 def sampler_named(sampler: str | Sampler) -> Sampler:
     """The sampler of a name with or without options; a function is a sampler itself."""
     if callable(sampler):
-        is_function = not isinstance(sampler, type)
+        is_function = not (isinstance(sampler, type) and is_dataclass(sampler))  # as in sampler=Revision, without ()
         require_type(is_function, "sampler", sampler, "an object of this class, or a function of a run and its grid")
         return sampler
     name = base_name(sampler)
@@ -64,6 +73,11 @@ def sampler_named(sampler: str | Sampler) -> Sampler:
 
 
 _NAMED = ("score",)  # the name of the sampler says it
+
+
+def shown_name(sampler: str | Sampler) -> str:
+    """A sampler in a message: its name, or that of its function or class."""
+    return sampler if isinstance(sampler, str) else getattr(sampler, "__name__", type(sampler).__name__)
 
 
 def base_name(text: str) -> str:
