@@ -118,3 +118,19 @@ def test_wrong_arguments():
     d = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine())
     with pytest.raises(ValueError, match="at least one object"):
         d.step_costs(lambda x_t, t: torch.zeros(*x_t.shape, 4), torch.zeros(0, 2, dtype=torch.long))
+
+
+@pytest.mark.parametrize("generator", [None, torch.Generator().manual_seed(3)])
+def test_all_times_get_the_same_uniforms(generator):
+    """So an element that is masked at some time is masked at every later one."""
+    d, masked = usd3.Diffusion(usd3.Absorbing(4), usd3.Linear()), []
+
+    def model(x_t, t):
+        masked.append(x_t == 3)
+        return torch.zeros(*x_t.shape, 4)
+
+    d.step_costs(model, torch.zeros(20, 10, dtype=torch.long), 6, generator=generator)
+    assert len(masked) == 6
+    assert masked[0].all()
+    assert all((earlier <= later).all() for later, earlier in itertools.pairwise(masked))
+    assert 20 < masked[3].sum() < 180

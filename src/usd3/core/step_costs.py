@@ -88,6 +88,8 @@ def step_costs(
 ) -> StepCosts:
     """What each step between two times of a fine grid loses, on average over objects; one network call for each time.
 
+    All times get the same uniforms: the differences between their costs choose a grid, and so they have less noise.
+
     Args:
         diffusion: the forward process.
         model: see `Diffusion.loss`. Call its `eval()` first.
@@ -104,14 +106,14 @@ def step_costs(
     fine = fine_times(d, times)
     grid = d.grid(fine)
     denoise = Denoiser(model, d.noise.num_classes, given, pad)
-    source = torch.Generator(x_0.device) if generator is None else generator
     if generator is None:
-        source.manual_seed(int(torch.randint(2**62, ())))
-    same = source.get_state()  # all times get the same uniforms: their differences are what chooses a grid
+        generator = torch.Generator(x_0.device).manual_seed(int(torch.randint(2**62, ())))
+    same = generator.get_state()
     nats = torch.zeros(len(grid), len(grid), dtype=torch.float64)
     for i, t in enumerate(grid[:-1]):
         time = constant(t, x_0)
-        x_t = d.draw_noisy(x_0, time, free, source.set_state(same))
+        generator.set_state(same)
+        x_t = d.draw_noisy(x_0, time, free, generator)
         logits = denoise(x_t, time)
         for j, s in enumerate(grid[i + 1 :], start=i + 1):
             terms = d.element_terms(logits, x_t, x_0, time, constant(s, x_0), checks, free)
