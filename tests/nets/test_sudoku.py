@@ -49,6 +49,32 @@ def test_other_exchanges_change_what_it_says():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("depth", [1, 2])
+def test_with_shared_weights_a_board_turned_over_its_diagonal_is_the_same(depth):
+    net, x = network(depth=depth, diagonal=True), noisy_boards(4)
+    logits = net(x, T)
+    torch.testing.assert_close(net(x.mT, T), logits.transpose(1, 2), rtol=1e-4, atol=1e-5)
+    own = sum(weight.numel() for weight in network(depth=depth).parameters())
+    assert sum(weight.numel() for weight in net.parameters()) < own
+
+
+def test_in_training_boards_are_read_after_different_numbers_of_loops_and_then_after_all():
+    net, x = network(loops=3, least_loops=2), noisy_boards(1).expand(40, 9, 9)
+    with torch.no_grad():
+        after = []
+        for loops in (2, 3):
+            other = network(loops=loops)
+            other.load_state_dict(net.state_dict())
+            after.append(other.eval()(x[:1], T)[0])
+        torch.manual_seed(0)
+        read = net.train()(x, T)
+        is_after = torch.stack([(read - one).abs().amax((1, 2, 3)) < 1e-4 for one in after])
+        assert (is_after.sum(0) == 1).all()
+        assert 8 < int(is_after[0].sum()) < 32  # 20 are expected; outside with a probability below 1e-4
+        torch.testing.assert_close(net.eval()(x[:1], T)[0], after[1])
+
+
+@torch.no_grad()
 def test_the_same_weights_serve_boards_of_any_size():
     large = network(17)
     small = network(5)
@@ -103,7 +129,7 @@ def test_wrong_sizes_are_refused():
         network()(torch.zeros(1, 9, 8, dtype=torch.long), T)
     with pytest.raises(ValueError, match=r"x_t\.shape = \(1, 6, 6\): expected"):
         network(7)(torch.zeros(1, 6, 6, dtype=torch.long), T)
-    for name, value in {"depth": 0, "loops": 0, "num_classes": 1, "head": 0}.items():
+    for name, value in {"depth": 0, "loops": 0, "num_classes": 1, "head": 0, "least_loops": 9}.items():
         with pytest.raises(ValueError, match=f"{name} = {value}"):
             SudokuNetwork(**({"num_classes": 10} | {name: value}))
 

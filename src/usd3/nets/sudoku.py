@@ -1,6 +1,7 @@
 """A network for Sudoku that has the symmetries of the puzzle: it learns from few boards and is small."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +11,18 @@ from usd3._internal.checks import as_count, require
 
 __all__ = ["SudokuNetwork"]
 
-_GROUPS = 6  # see `_means`
-_UNITS = 3  # rows, columns and boxes
 _SHARPNESS = 4.0  # of attention at the beginning
+
+
+class _Weights(NamedTuple):
+    """Which weights each kind of unit (rows, columns, boxes) and each of the groups of `_means` has."""
+
+    of_units: tuple[int, ...]
+    of_groups: tuple[int, ...]
+
+
+_OWN = _Weights((0, 1, 2), (0, 1, 2, 3, 4, 5))
+_SHARED = _Weights((0, 0, 1), (0, 1, 1, 2, 3, 3))  # a column has those of a row
 
 
 class SudokuNetwork(nn.Module):
@@ -25,8 +35,8 @@ class SudokuNetwork(nn.Module):
     others its symbols do, compared by all their cells. So it can see two cells with the same two candidates.
 
     Nothing else is known of a place or of a symbol. Whatever Sudoku allows to exchange, symbols, rows, columns, boxes,
-    exchanges the logits in the same way, and the same weights serve boards of any size. Only a board that is turned
-    over its diagonal is another one to the network: rows and columns have weights of their own.
+    exchanges the logits in the same way, and the same weights serve boards of any size. A board that is turned over its
+    diagonal is the same to the network if rows and columns share their weights (`diagonal`).
 
     The `depth` layers are applied `loops` times with the same weights, each time with the input added again: rules are
     applied one after the other, and a small network draws long chains of conclusions. The network ignores the time, and
@@ -39,16 +49,32 @@ class SudokuNetwork(nn.Module):
         mlp: Hidden width of a layer.
         loops: How often the layers are applied.
         head: Numbers of a candidate that attention compares, for each kind of unit.
+        diagonal: Rows and columns share their weights.
+        least_loops: In training the logits of a board are read after a random number of loops, at least this many, so
+            that every loop learns to come nearer to the solution; None: after the last one.
     """
 
     ignores_time = True
 
-    def __init__(self, num_classes: int, dim: int = 32, depth: int = 2, mlp: int = 64, loops: int = 8, head: int = 4):
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int = 32,
+        depth: int = 2,
+        mlp: int = 64,
+        loops: int = 8,
+        head: int = 4,
+        diagonal: bool = False,
+        least_loops: int | None = None,
+    ):
         super().__init__()
         self.num_classes, self.loops = as_count(num_classes, "num_classes", 2), as_count(loops, "loops", 1)
-        as_count(depth, "depth", 1)
+        self.least_loops = loops if least_loops is None else as_count(least_loops, "least_loops", 1)
+        require(self.least_loops <= loops, "least_loops", least_loops, f"at most loops, {loops}")
+        as_count(depth, "depth", 1), as_count(head, "head", 1)
+        weights = _SHARED if diagonal else _OWN
         self.embed = nn.Embedding(3, dim)
-        self.layers = nn.ModuleList(_Layer(dim, mlp, as_count(head, "head", 1), bool(i % 2)) for i in range(depth))
+        self.layers = nn.ModuleList(_Layer(dim, mlp, head, bool(i % 2), weights) for i in range(depth))
         self.norm = nn.LayerNorm(dim)
         self.logits = nn.Linear(dim, 1)
         nn.init.zeros_(self.logits.weight)
@@ -64,24 +90,32 @@ class SudokuNetwork(nn.Module):
         other, here, is_open = 0, 1, 2
         known = torch.where(x_t[..., None] == symbols, here, other)  # (B, n, n, n), the last axis are symbols
         start = self.embed(torch.where(x_t[..., None] == side, is_open, known))  # (B, n, n, n, dim)
-        h = torch.zeros_like(start)
-        for _ in range(self.loops):
+        h = read = torch.zeros_like(start)
+        last = self._last_loops(len(x_t), x_t.device)
+        for loop in range(1, self.loops + 1):
             h = h + start
             for layer in self.layers:
                 h = layer(h)
-        return F.pad(self.logits(self.norm(h)).squeeze(-1), (0, 1))
+            read = h if last is None else torch.where(last == loop, h, read)
+        return F.pad(self.logits(self.norm(read)).squeeze(-1), (0, 1))
+
+    def _last_loops(self, boards: int, device: torch.device) -> Tensor | None:
+        """After how many loops the logits of each board are read, (B, 1, 1, 1, 1); None: after all, for every board."""
+        if not self.training or self.least_loops == self.loops:
+            return None
+        return torch.randint(self.least_loops, self.loops + 1, (boards, 1, 1, 1, 1), device=device)
 
 
 class _Layer(nn.Module):
     """h + MLP(norm h, attention within units, means of a hidden state over the groups of each candidate)."""
 
-    def __init__(self, dim: int, mlp: int, head: int, symbols: bool):
+    def __init__(self, dim: int, mlp: int, head: int, symbols: bool, weights: _Weights):
         super().__init__()
-        self.dim, self.mlp = dim, mlp
+        self.dim, self.mlp, self.of_groups = dim, mlp, weights.of_groups
         self.norm = nn.LayerNorm(dim)
         self.widen = nn.Linear(dim, mlp + dim)
-        self.groups = nn.ModuleList(nn.Linear(dim, mlp, bias=False) for _ in range(_GROUPS))
-        self.attention = _UnitAttention(dim, head, mlp, symbols)
+        self.groups = nn.ModuleList(nn.Linear(dim, mlp, bias=False) for _ in set(self.of_groups))
+        self.attention = _UnitAttention(dim, head, mlp, symbols, weights.of_units)
         self.narrow = nn.Linear(mlp, dim)
         nn.init.normal_(self.narrow.weight, std=0.3 * mlp**-0.5)
         nn.init.zeros_(self.narrow.bias)
@@ -92,8 +126,8 @@ class _Layer(nn.Module):
         own, told = self.widen(normed).split([self.mlp, self.dim], -1)
         own, told = own + self.attention(normed), F.gelu(told, approximate="tanh")
         hidden = own.unflatten(2, (box, box)).unflatten(1, (box, box))  # (B, band, row, stack, column, symbol, mlp)
-        for linear, mean in zip(self.groups, _means(told.unflatten(2, (box, box)).unflatten(1, (box, box)))):
-            hidden = hidden + linear(mean)  # a mean has size 1 along the axes of its group
+        for weights, mean in zip(self.of_groups, _means(told.unflatten(2, (box, box)).unflatten(1, (box, box)))):
+            hidden = hidden + self.groups[weights](mean)  # a mean has size 1 along the axes of its group
         return h + self.narrow(F.gelu(hidden, approximate="tanh")).reshape(h.shape)  # type: ignore[no-any-return]
 
 
@@ -105,27 +139,32 @@ class _UnitAttention(nn.Module):
         head: Numbers of a candidate that are compared.
         out: Width of the result.
         symbols: Symbols attend to each other, compared by all their cells; False: cells, by all their symbols.
+        of_units: Which weights rows, columns and boxes have.
     """
 
-    def __init__(self, dim: int, head: int, out: int, symbols: bool):
+    def __init__(self, dim: int, head: int, out: int, symbols: bool, of_units: tuple[int, ...] = _OWN.of_units):
         super().__init__()
-        self.head, self.symbols = head, symbols
-        self.qkv = nn.Linear(dim, _UNITS * 3 * head)
-        self.sharpness = nn.Parameter(torch.full((_UNITS, 1, 1, 1, 1), _SHARPNESS))
-        self.project = nn.Linear(_UNITS * head, out, bias=False)
+        self.head, self.symbols, self.of_units = head, symbols, of_units
+        self.kinds = len(set(of_units))
+        self.qkv = nn.Linear(dim, self.kinds * 3 * head)
+        self.sharpness = nn.Parameter(torch.full((self.kinds, 1, 1, 1, 1), _SHARPNESS))
+        self.project = nn.Linear(self.kinds * head, out, bias=False)
 
     def forward(self, h: Tensor) -> Tensor:
         """(B, n, n, n, out) from the states (B, n, n, n, dim)."""
         side = h.shape[1]
-        rows, columns, boxes = self.qkv(h).unflatten(-1, (_UNITS, 3 * self.head)).unbind(-2)
+        parts = self.qkv(h).unflatten(-1, (self.kinds, 3 * self.head)).unbind(-2)
+        rows, columns, boxes = (parts[weights] for weights in self.of_units)
         units = torch.stack([rows, columns.transpose(1, 2), _by_boxes(boxes)])  # (3, B, unit, cell, symbol, 3 head)
         units = units.transpose(3, 4) if self.symbols else units
         q, k, v = (part.flatten(4) for part in units.split(self.head, -1))  # (3, B, n, n, n head)
         similar = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
-        mixed = (torch.softmax(self.sharpness * similar, -1).to(v.dtype) @ v).unflatten(4, (side, self.head))
+        sharpness = torch.stack([self.sharpness[weights] for weights in self.of_units])
+        mixed = (torch.softmax(sharpness * similar, -1).to(v.dtype) @ v).unflatten(4, (side, self.head))
         rows, columns, boxes = (mixed.transpose(3, 4) if self.symbols else mixed).unbind(0)
-        mixed = torch.cat([rows, columns.transpose(1, 2), _by_boxes(boxes)], -1)
-        return self.project(mixed)  # type: ignore[no-any-return]
+        found = [rows, columns.transpose(1, 2), _by_boxes(boxes)]
+        sums = [sum(part for part, own in zip(found, self.of_units) if own == kind) for kind in range(self.kinds)]
+        return self.project(torch.cat(sums, -1))  # type: ignore[no-any-return, arg-type]
 
 
 def _by_boxes(x: Tensor) -> Tensor:
