@@ -164,7 +164,7 @@ class _UnitAttention(nn.Module):
         rows, columns, boxes = (mixed.transpose(3, 4) if self.symbols else mixed).unbind(0)
         found = [rows, columns.transpose(1, 2), _by_boxes(boxes)]
         sums = [sum(part for part, own in zip(found, self.of_units) if own == kind) for kind in range(self.kinds)]
-        return self.project(torch.cat(sums, -1))  # type: ignore[no-any-return, arg-type]
+        return self.project(torch.cat(sums, -1))  # type: ignore[no-any-return]
 
 
 def _by_boxes(x: Tensor) -> Tensor:
