@@ -38,6 +38,7 @@ __all__ = [
 KINDS: Registry[Kind] = Registry(
     {
         "melody": "usd3.kinds.melody.kind.Melody",
+        "chorale": "usd3.kinds.chorale.kind.Chorale",
         "image_tokens": "usd3.kinds.image.kind.ImageTokens",
         "text": "usd3.kinds.text.kind.Text",
         "sequence": "usd3.kinds.sequence.kind.LetterSequence",
