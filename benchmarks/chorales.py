@@ -88,12 +88,11 @@ def any_order(pipeline: Pipeline, pieces: Sequence[Piece], samples: int) -> np.n
     nats = []
     for i, piece in enumerate(pieces):
         x = torch.from_numpy(piece.steps)[None].long().to(pipeline.device)
-        total, parts = 0.0, 16  # rows at once; each estimates from strata of its own
+        parts = 16  # rows at once; each estimates from strata of its own
         generator = torch.Generator(pipeline.device).manual_seed(seed_of(0, i))
         rows = x.expand(parts, -1, -1)
         bound = pipeline.method.bound(pipeline.model, rows, max(1, samples // parts), generator=generator)
-        total = float(bound.mean())
-        nats.append(total)
+        nats.append(float(bound.mean()))
     return np.array(nats)
 
 
@@ -107,6 +106,7 @@ def framewise(pipeline: Pipeline, piece: Piece, orders: int, seed: int) -> tuple
     generator = torch.Generator().manual_seed(seed_of(1, seed))
     truth = torch.from_numpy(piece.steps).long().to(pipeline.device)  # (T, 4)
     steps, mask = len(truth), pipeline.diffusion.noise.mask
+    assert mask is not None
     logs = torch.zeros(2, orders, steps, dtype=torch.float64, device=pipeline.device)
     for order in range(orders):
         frames = torch.randperm(steps, generator=generator).to(pipeline.device)
@@ -135,7 +135,8 @@ def _log_probs(pipeline: Pipeline, x: Tensor, frames: Tensor, voice: Tensor) -> 
     """log p of the pitch of one note in each row, (n, 129) float64; a masked note is none of the categories."""
     logits = pipeline.model(x, torch.ones(len(x), device=x.device))
     rows = torch.arange(len(x), device=x.device)
-    return logits[rows, frames, voice, : REST + 1].double().log_softmax(-1)
+    log_p: Tensor = logits[rows, frames, voice, : REST + 1].double().log_softmax(-1)
+    return log_p
 
 
 def summary(nats: np.ndarray, pieces: Sequence[Piece]) -> dict[str, float]:
@@ -163,8 +164,10 @@ def voice_leading(
     """The measures of Bach's chorales and of draws, by the name of the row."""
     length = pipeline.config.shape[0]
     known = bars_of(train)
-    starts = {name: as_sequences([Piece(p.name, p.steps[:length]) for p in part], length) for name, part in
-              (("test", test), ("train", train))}
+    starts = {
+        name: as_sequences([Piece(p.name, p.steps[:length]) for p in part], length)
+        for name, part in (("test", test), ("train", train))
+    }
     truth, pad = starts["test"].tokens.long(), starts["test"].pad
     given = torch.zeros_like(truth, dtype=torch.bool)
     given[..., 0] = True

@@ -1,8 +1,8 @@
 """Distances between generated and true data, as functions of arrays.
 
 For sequences: n-grams, k-mers, edit distance, copies of training data. For melodies also beats, rests and
-repetitions, for chorales the rules of voice leading, for texts entropy and words. For images: the features of a classifier. For tables: columns, pairs of
-columns and the closest training rows. For boards: the rules of Sudoku.
+repetitions, for chorales the rules of voice leading, for texts entropy and words. For images: the features of a
+classifier. For tables: columns, pairs of columns and the closest training rows. For boards: the rules of Sudoku.
 """
 
 from typing import TYPE_CHECKING

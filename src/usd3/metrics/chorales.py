@@ -62,17 +62,17 @@ def chorale_structure(
 def _measured(
     x: Ints, pad: Bools, ranges: Sequence[tuple[int, int]], rest: int, beat: int, bar: int
 ) -> dict[str, float]:
-    one_by_one, their_pad = (part.transpose(0, 2, 1).reshape(-1, part.shape[1]) for part in (x, pad))
-    steps, their_steps = (part.reshape(len(part), -1) for part in (x, pad))
+    voices, voices_pad = x.transpose(0, 2, 1).reshape(-1, x.shape[1]), pad.transpose(0, 2, 1).reshape(-1, x.shape[1])
+    steps, steps_pad = x.reshape(len(x), -1), pad.reshape(len(x), -1)  # one step after the other
     return {
         "parallel_fifths": 100 * parallels(x, pad, _FIFTH, rest),
         "parallel_octaves": 100 * parallels(x, pad, 0, rest),
         "crossings": crossings(x, pad, rest),
         "spacing": wide_spacing(x, pad, rest),
         "range": outside(x, pad, ranges, rest),
-        "on_beat": on_beat(one_by_one, their_pad, rest, beat),
-        "rests": rests(steps, their_steps, rest),
-        "repeated_bars": repeated_bars(steps, their_steps, rest, bar * x.shape[2]),
+        "on_beat": on_beat(voices, voices_pad, rest, beat),
+        "rests": rests(steps, steps_pad, rest),
+        "repeated_bars": repeated_bars(steps, steps_pad, rest, bar * x.shape[2]),
     }
 
 
@@ -117,7 +117,8 @@ def outside(voices: Ints, pad: Bools, ranges: Sequence[tuple[int, int]], rest: i
 def _both_sound(voices: Ints, pad: Bools, rest: int) -> Bools:
     """(N, T, V - 1) whether a voice and the next lower one sound."""
     sounds = (voices != rest) & ~pad
-    return sounds[..., :-1] & sounds[..., 1:]
+    both: Bools = sounds[..., :-1] & sounds[..., 1:]
+    return both
 
 
 def _share(part: Any, whole: Any) -> float:

@@ -57,7 +57,9 @@ class Voices(nn.Module):
         self.voices, self.head_dim = as_count(voices, "voices", 1), dim // heads
         require_sizes(dim, depth, heads, dropout)
         numbers = torch.arange(num_classes)
-        self.register_buffer("class_of", torch.where(numbers < _PITCHES, numbers % _CLASSES, _CLASSES), persistent=False)
+        self.register_buffer(
+            "class_of", torch.where(numbers < _PITCHES, numbers % _CLASSES, _CLASSES), persistent=False
+        )
         self.category, self.pitch_class = nn.Embedding(num_classes, dim), nn.Embedding(_CLASSES + 1, dim)
         self.enter = nn.Parameter(torch.empty(voices, dim, dim))
         self.own = nn.Parameter(torch.empty(voices, num_classes, dim))

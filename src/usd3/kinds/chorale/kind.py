@@ -13,8 +13,11 @@ from usd3._internal.checks import require
 from usd3.kinds.base import Augment, Kind
 from usd3.kinds.chorale.notation import RANGES, VOICES
 from usd3.kinds.dataset import Dataset
+from usd3.kinds.melody.midi import require_symusic
 from usd3.kinds.melody.notation import MELODY_CLASSES
+from usd3.kinds.melody.options import MelodyOptions
 from usd3.kinds.options import DataConfig
+from usd3.kinds.rendering import Renderer, Request
 from usd3.metrics.chorales import CHORALE_COLUMNS
 from usd3.metrics.summary import Metric, Summary
 
@@ -72,6 +75,21 @@ class Chorale(Kind):
         from usd3.kinds.chorale.transpose import transposer
 
         return transposer(data.transpose, decode, device) if data.transpose else None
+
+    # ---- files and pictures -------------------------------------------------------------------------------------
+
+    def renderer(self, request: Request) -> Renderer:
+        """The renderer of MIDI files and piano rolls."""
+        from usd3.kinds.chorale.rendering import ChoraleRenderer
+
+        if request.suffix in ("", ".mid"):
+            require_symusic("a folder or a .mid of chorales")
+        options = request.options
+        return ChoraleRenderer(self, MelodyOptions().tempo if options is None else options.tempo)
+
+    def sample_examples(self, given: str | None, prefix: int) -> list[str]:
+        """New chorales, and a tune harmonised."""
+        return [" --out chorale.mid", " --prompt tune.mid  # one track, the soprano: the other voices are drawn"]
 
     # ---- measures -----------------------------------------------------------------------------------------------
 

@@ -74,7 +74,9 @@ def bach_chorales() -> list[Piece]:
 def pieces_of(array: NDArray[Any], name: str, end: int = END) -> list[Piece]:
     """The chorales of an array of integers (N, T, 4) with `end` after the end of each."""
     four = array.ndim == 3 and array.shape[2] == len(VOICES) and array.dtype.kind in "iu" and array.size > 0
-    require(four, name, f"{array.dtype} {array.shape}", "integers (N, T, 4), soprano, alto, tenor and bass at each step")
+    require(
+        four, name, f"{array.dtype} {array.shape}", "integers (N, T, 4), soprano, alto, tenor and bass at each step"
+    )
     over = array == end
     steps = (~over.all(2)).sum(1)
     rows = np.flatnonzero((over != (np.arange(array.shape[1])[:, None] >= steps[:, None, None])).any((1, 2)))

@@ -51,8 +51,8 @@ def chorale_dataset(name: str, train: Sequence[Piece], test: Sequence[Piece], le
     }
     for split, windows in splits.items():
         require(len(windows) > 0, f"chorales of {split}", 0, "at least one with a note")
-    rows = (as_sequences(windows, length) for windows in splits.values())
-    return Dataset(name, MELODY_CLASSES, *rows, kind=Chorale(MELODY_CLASSES, (length, len(VOICES))))
+    first, second = (as_sequences(windows, length) for windows in splits.values())
+    return Dataset(name, MELODY_CLASSES, first, second, kind=Chorale(MELODY_CLASSES, (length, len(VOICES))))
 
 
 def as_sequences(pieces: Sequence[Piece], length: int) -> Sequences:
