@@ -44,7 +44,7 @@ def bigram(tmp_path, monkeypatch):
 
 
 def test_the_packaged_networks():
-    assert sorted(NETS) == ["film", "hollow_transformer", "masked_transformer", "sudoku", "transformer"]
+    assert sorted(NETS) == ["film", "hollow_transformer", "masked_transformer", "sudoku", "transformer", "voices"]
     assert len(NETS) == 5
     assert NETS["transformer"] is Transformer
     assert {name: getattr(kind, "is_hollow", False) for name, kind in NETS.items()} == {

@@ -135,7 +135,7 @@ class DataConfig:
             key: the name of the array.
             option: the option with this value, for error messages.
         """
-        stored = read_arrays(Path(str(self.path))) if self.source == "array" else None
+        stored = read_arrays(Path(str(self.path))) if self.source in ("array", "chorales") and self.path else None
         if not isinstance(stored, dict):
             raise ValueError(f"{option} = {key}: expected null, as the data are no .npz file")
         names = sorted(stored) if len(stored) > 1 else []

@@ -107,14 +107,14 @@ def animate_chorales(
     require_gif(path)
     durations = frame_durations(len(frames), frames_per_second, hold)
     steps = as_count(steps_per_bar, "steps_per_bar", 1)
-    x = [_as_chorales(frame, f"frames[{i}]", 2**31) for i, frame in enumerate(frames)]
-    shape = x[0].shape
-    flat = as_frames([frame.reshape(len(frame), -1) for frame in x], 2**31)
-    x_all, is_given = flat.reshape(len(flat), *shape), as_mask(given, shape, "given")
-    low, high = pitch_range(x_all[-1], around=4)
-    strips = [[_strip(*one, low, high, steps) for one in zip(frame, is_given)] for frame in x_all]
+    chorales = [_as_chorales(frame, f"frames[{i}]", 2**31) for i, frame in enumerate(frames)]
+    flat = as_frames([chorale.reshape(len(chorale), -1) for chorale in chorales], 2**31)
+    x = flat.reshape(*flat.shape[:2], -1, _VOICES)
+    is_given = as_mask(given, x.shape[1:], "given")
+    low, high = pitch_range(x[-1], around=4)
+    strips = [[_strip(*one, low, high, steps) for one in zip(frame, is_given)] for frame in x]
     names = {name: _FIRST + voice for voice, name in enumerate(VOICE_COLOURS)}
-    names |= {"not known yet": _UNKNOWN_PX + _VOICES - 1} if (x_all > REST).any() else {}
+    names |= {"not known yet": _UNKNOWN_PX + _VOICES - 1} if (x > REST).any() else {}
     save_gif(pages(strips, names), _palette(), durations, path)
 
 

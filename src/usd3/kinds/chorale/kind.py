@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from torch import Tensor
 
 from usd3._internal.checks import require
@@ -26,7 +27,15 @@ __all__ = ["Chorale"]
 
 @dataclass(frozen=True)
 class Chorale(Kind):
-    """Four voices (T, 4), soprano to bass: categories 0..127 are MIDI pitches, 128 is silence."""
+    """Four voices (T, 4), soprano to bass: categories 0..127 are MIDI pitches, 128 is silence.
+
+    Args:
+        num_classes: 129.
+        shape: (T, 4).
+        from_files: the chorales of training were the user's, not those of music21.
+    """
+
+    from_files: bool = False
 
     name: ClassVar[str] = "chorale"
     plural: ClassVar[str] = "chorales"
@@ -60,6 +69,19 @@ class Chorale(Kind):
         from usd3.kinds.chorale.reading import read_dataset  # it imports this class
 
         return read_dataset(data)
+
+    def read_again(self, data: DataConfig) -> Dataset:
+        """The chorales at `data.path`; without one those of music21, if the model was trained on them."""
+        if self.from_files and data.path is None:
+            raise FileNotFoundError("the model does not say where its chorales are")
+        return self.read(data)
+
+    @classmethod
+    def from_objects(cls, objects: Any, data: DataConfig) -> Dataset:
+        """Chorales in memory: integers (N, T, 4) with -1 after the end of each."""
+        from usd3.kinds.chorale.reading import dataset_of
+
+        return dataset_of(objects.cpu().numpy() if isinstance(objects, Tensor) else np.asarray(objects), data)
 
     @classmethod
     def describe_split(cls, data: DataConfig) -> str:

@@ -18,7 +18,7 @@ from usd3.kinds.melody.related import Voice, held_out_pieces
 from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.options import DataConfig
 
-__all__ = ["END", "bach_chorales", "pieces_of", "read_dataset"]
+__all__ = ["END", "bach_chorales", "dataset_of", "pieces_of", "read_dataset"]
 
 END = -1
 """What an array has after the end of a chorale, unless `data.pad_value` says otherwise."""
@@ -38,14 +38,24 @@ def read_dataset(data: DataConfig) -> Dataset:
     Without a test split in the file, chorales that share a voice or 64 steps of one in any key are on one side.
     """
     require(data.num_classes in (None, MELODY_CLASSES), "data.num_classes", data.num_classes, "null for chorales")
-    train, test = _splits(data)
+    name = "chorales" if data.path is None else Path(data.path).stem
+    return _dataset(name, _splits(data), data, from_files=data.path is not None)
+
+
+def dataset_of(array: NDArray[Any], data: DataConfig) -> Dataset:
+    """Windows of the chorales of an array (N, T, 4), some of which are held out."""
+    pieces = pieces_of(array, "data", END if data.pad_value is None else data.pad_value)
+    return _dataset("chorales", _Splits(pieces), data, from_files=True)
+
+
+def _dataset(name: str, splits: _Splits, data: DataConfig, from_files: bool) -> Dataset:
+    train, test = splits
     if test is None:
         voices = [Voice(piece.name, voice, piece.steps[:, v]) for piece in train for v, voice in enumerate(VOICES)]
         held_out = held_out_pieces(voices, data.test_fraction, data.seed, _STRETCH)
         test = [piece for piece in train if piece.name in held_out]
         train = [piece for piece in train if piece.name not in held_out]
-    name = "chorales" if data.path is None else Path(data.path).stem
-    return chorale_dataset(name, train, test, data.length)
+    return chorale_dataset(name, train, test, data.length, from_files)
 
 
 def _splits(data: DataConfig) -> _Splits:

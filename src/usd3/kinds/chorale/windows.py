@@ -31,7 +31,7 @@ class Piece:
     steps: NDArray[np.uint8]
 
 
-def chorale_dataset(name: str, train: Sequence[Piece], test: Sequence[Piece], length: int) -> Dataset:
+def chorale_dataset(name: str, train: Sequence[Piece], test: Sequence[Piece], length: int, from_files: bool) -> Dataset:
     """Windows of chorales, (length, 4) each, padded at the end.
 
     Training windows begin at every bar of 16 steps, counted from the beginning of the chorale, and overlap; the first
@@ -43,6 +43,7 @@ def chorale_dataset(name: str, train: Sequence[Piece], test: Sequence[Piece], le
         train: the chorales to train on.
         test: the held-out chorales.
         length: steps of a window.
+        from_files: they are the user's, not those of music21.
     """
     length = as_count(length, "length", 1)
     splits = {
@@ -52,7 +53,7 @@ def chorale_dataset(name: str, train: Sequence[Piece], test: Sequence[Piece], le
     for split, windows in splits.items():
         require(len(windows) > 0, f"chorales of {split}", 0, "at least one with a note")
     first, second = (as_sequences(windows, length) for windows in splits.values())
-    return Dataset(name, MELODY_CLASSES, first, second, kind=Chorale(MELODY_CLASSES, (length, len(VOICES))))
+    return Dataset(name, MELODY_CLASSES, first, second, kind=Chorale(MELODY_CLASSES, (length, len(VOICES)), from_files))
 
 
 def as_sequences(pieces: Sequence[Piece], length: int) -> Sequences:
