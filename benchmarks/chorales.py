@@ -220,7 +220,7 @@ def copied(runs: Tensor, pad: Tensor | None, known: set[bytes]) -> float:
             steps = len(row) if pad is None else int((~pad[i]).all(1).sum())
             keys = [in_any_key(row[start : start + BAR]) for start in range(0, steps - BAR + 1, BAR)]
             found += [key in known for key in keys if key is not None]
-    return float(np.mean(found))
+    return float(np.mean(found)) if found else float("nan")
 
 
 if __name__ == "__main__":

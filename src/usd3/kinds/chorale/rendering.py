@@ -1,6 +1,5 @@
 """Chorales as MIDI files and piano rolls, and MIDI or MusicXML files as prompts."""
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from usd3._internal.checks import require
+from usd3._internal.progress import say
 from usd3.kinds.base import Kind
 from usd3.kinds.chorale.notation import VOICES
 from usd3.kinds.dataset import Sequences
@@ -48,7 +48,7 @@ class ChoraleRenderer(Renderer):
         voices = _by_voice(_voices_in(path), path)
         steps, most = max(map(len, voices.values())), self.kind.shape[0]
         if steps > most:
-            warnings.warn(f"{path}: the first {most} of {steps} sixteenth notes are used", stacklevel=2)
+            say(f"{path}: the first {most} of {steps} sixteenth notes are used")
         steps = min(steps, most)
         tokens = torch.full((1, *self.kind.shape), REST)
         given = torch.zeros(1, *self.kind.shape, dtype=torch.bool)
