@@ -81,6 +81,23 @@ def test_one_track_is_harmonised_as_the_soprano(model):
     assert len(written("one.mid")["Soprano"]) == 20
 
 
+def test_pictures_end_with_the_longest_chorale(model, monkeypatch):
+    drawn, frames = [], []
+    monkeypatch.setattr("usd3.pictures.chorale_rolls", lambda *arguments: drawn.append(arguments))
+    monkeypatch.setattr("usd3.pictures.animate_chorales", lambda *arguments: frames.append(arguments))
+    write_midi(MUSIC[:20, 0], "tune.mid")
+    assert sample("--prompt", "tune.mid", "--num", "3", "--animate", "true", "--out", "new") == 0
+    ((tokens, _, names, given, pad),) = drawn
+    assert tokens.shape == (3, 20, 4)
+    assert given.shape == (1, 20, 4)
+    assert given[..., 0].all()
+    assert names is None
+    assert not pad.any()
+    ((states, _, given),) = frames
+    assert {state.shape for state in states} == {(2, 20, 4)}
+    assert given.shape == (1, 20, 4)
+
+
 def test_tracks_are_the_voices_that_their_names_say(model):
     write_tracks({"Bass": MUSIC[:STEPS, 3], "an alto": MUSIC[:STEPS, 1]}, "two.mid")
     assert sample("--prompt", "two.mid", "--num", "1", "--out", "new") == 0

@@ -75,23 +75,31 @@ class ChoraleRenderer(Renderer):
             write_tracks(tracks, file, tempo=self.tempo, program=_ORGAN)
 
     def picture(self, drawn: Drawn, path: Path) -> None:
-        """Draw the first chorales as piano rolls."""
+        """Draw the first chorales as piano rolls, as far as the longest goes."""
         from usd3.pictures import chorale_rolls
 
-        first = slice(0, MOST_CHORALES)
+        first, steps = slice(0, MOST_CHORALES), self._steps(drawn, MOST_CHORALES)
         names = None if drawn.names is None else drawn.names[first]
-        pad = None if drawn.pad is None else drawn.pad[first]
-        chorale_rolls(drawn.tokens[first], path, names, self._given(drawn, MOST_CHORALES), pad)
+        pad = None if drawn.pad is None else drawn.pad[first, :steps]
+        chorale_rolls(drawn.tokens[first, :steps], path, names, self._given(drawn, MOST_CHORALES), pad)
 
     def animate(self, drawn: Drawn, path: Path) -> None:
         """Draw the way from noise to the first chorales as an animation of piano rolls."""
         from usd3.pictures import animate_chorales
 
-        animate_chorales(drawn.frames, path, self._given(drawn, len(drawn.frames[0])))
+        num = len(drawn.frames[0])
+        steps = self._steps(drawn, num)
+        animate_chorales([frame[:, :steps] for frame in drawn.frames], path, self._given(drawn, num))
+
+    def _steps(self, drawn: Drawn, num: int) -> int:
+        """Steps of the longest of the first `num` chorales."""
+        pad = None if drawn.pad is None else drawn.pad[:num]
+        return max(lengths(drawn.tokens[:num], pad)) // len(VOICES)
 
     def _given(self, drawn: Drawn, num: int) -> Tensor | None:
+        """(1 or num, steps, 4) what the prompt gave of them."""
         given = drawn.given_of_first(num)
-        return None if given is None else given.unflatten(1, self.kind.shape)
+        return None if given is None else given.unflatten(1, self.kind.shape)[:, : self._steps(drawn, num)]
 
 
 def _voices_in(path: Path) -> list[_Voice]:
