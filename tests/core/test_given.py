@@ -122,3 +122,14 @@ def test_the_elements_that_the_data_give_are_given_for_a_share_of_the_objects():
     chosen = given.flatten(1).any(1)
     assert torch.equal(given[chosen], own[chosen])
     assert 0.25 < chosen.float().mean() < 0.35
+
+
+def test_a_range_may_leave_out_its_ends():
+    assert torch.equal(named_elements((6,), ":2;4:"), torch.tensor([True, True, False, False, True, True]))
+    column = torch.zeros(3, 4, dtype=torch.bool)
+    column[:, :1] = True
+    assert torch.equal(named_elements((3, 4), ":,0:1"), column)
+    assert named_elements((3, 4), ":").all()
+    for text in ("", "3", "a:", ":b", "1:2:3", "-1:"):
+        with pytest.raises(ValueError, match="ranges = "):
+            named_elements((6,), text)

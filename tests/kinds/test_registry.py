@@ -21,6 +21,7 @@ from usd3.evaluation.settings import EvaluationSettings
 from usd3.evaluation.tables import text_table
 from usd3.kinds.array import Array
 from usd3.kinds.board.kind import Board
+from usd3.kinds.chorale.kind import Chorale
 from usd3.kinds.image.kind import ImageTokens
 from usd3.kinds.image.source import ImageSource
 from usd3.kinds.melody.kind import Melody
@@ -56,6 +57,7 @@ COLUMNS = (
 MADE = [
     *EARLY,
     Board(4, (4, 4), "1234", "sudoku"),
+    Chorale(129, (8, 4), from_files=True),
     LetterSequence(5, (12,), "ACGT", "dna", has_ends=True),
     Table(2, (2,), COLUMNS, TableForm(".csv", ";", names=("sex", "age"))),
     Text(4, (16,), "characters", "abc/"),

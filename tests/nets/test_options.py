@@ -44,8 +44,8 @@ def bigram(tmp_path, monkeypatch):
 
 
 def test_the_packaged_networks():
-    assert sorted(NETS) == ["film", "hollow_transformer", "masked_transformer", "sudoku", "transformer"]
-    assert len(NETS) == 5
+    assert sorted(NETS) == ["film", "hollow_transformer", "masked_transformer", "sudoku", "transformer", "voices"]
+    assert len(NETS) == 6
     assert NETS["transformer"] is Transformer
     assert {name: getattr(kind, "is_hollow", False) for name, kind in NETS.items()} == {
         "film": False,
@@ -53,6 +53,7 @@ def test_the_packaged_networks():
         "masked_transformer": True,
         "sudoku": False,
         "transformer": False,
+        "voices": False,
     }
     for other in ("options", "heads", "_time", "Transformer", "usd3.nets.film", ""):
         assert other not in NETS

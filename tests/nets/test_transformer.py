@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import usd3
-from usd3.nets import FilmTransformer, Hollow, Transformer, transformer
+from usd3.nets import FilmTransformer, Hollow, Transformer, _layers
 from usd3.nets.options import ModelConfig
 
 
@@ -66,7 +66,7 @@ def test_elements_that_look_alike_are_told_apart_by_their_place(axes):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_places_are_unique_up_to_65536(dtype):
     places = torch.arange(2**16)
-    features = transformer._waves([places], torch.empty(0, dtype=dtype)).float()
+    features = _layers.waves([places], torch.empty(0, dtype=dtype)).float()
     for apart in [2**i for i in range(16)] + [3, 100, 1000, 2**16 - 1]:
         assert (features[apart:] - features[: 2**16 - apart]).abs().amax(1).min() > 0.7
     exact = torch.cat(

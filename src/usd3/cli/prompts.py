@@ -35,14 +35,15 @@ class PromptOptions:
         prompt: continue or fill these: "test" for held-out objects of the data the model was trained on, an .npy or
             .npz file (the array "tokens", the one with the name of the held-out data, or the only one), or a file of
             the model's kind: a table whose empty cells are drawn, a text with gaps of `_`, a FASTA file with gaps of
-            `-` or `N`, boards with holes, a MIDI file, or an image, .png, .jpg or .webp, of which the middle square is
-            used. Texts, sequences and boards may also be typed: "It was the ____ of times". null: draw new objects.
+            `-` or `N`, boards with holes, a MIDI file, for chorales also MusicXML, or an image, .png, .jpg or .webp, of
+            which the middle square is used. Texts, sequences and boards may also be typed: "It was the ____ of times".
+            null: draw new objects.
         first: index of the first row of the prompt to use.
         prefix: number of elements at the start of the prompt that are given; null: as in training. Images need it,
             `fill` or `given`.
         fill: START:STOP, the elements of the prompt to fill, instead of `prefix`; all others are given. For objects of
-            several dimensions also a box, one START:STOP for each: 2:6,0:4 fills rows 2..5 of columns 0..3. Several
-            gaps are separated by semicolons, in quotes for the shell: "0:20;26:80".
+            several dimensions also a box, one START:STOP for each: 2:6,0:4 fills rows 2..5 of columns 0..3, :,0:1 all
+            of column 0. Several gaps are separated by semicolons, in quotes for the shell: "0:20;26:80".
         given: the elements of the prompt that stay, written like `fill`; all others are drawn. Instead of both.
         data_path: where the data are, for the prompt "test" and to recognise the training images; null: where they
             were in training.
@@ -110,11 +111,14 @@ def read_prompt(options: PromptOptions, pipeline: Pipeline, num: int | None, ren
         rows, names = rows.expand(num, *rows.shape[1:]), None
         pad = None if pad is None else pad.expand(num, *pad.shape[1:])
     if rows.shape[1:] != shape:  # longer or shorter than the model's objects: what is not given is drawn
-        require(rows.dim() == 2 and len(shape) == 1, "prompt", tuple(rows.shape), f"objects of shape {shape}")
-        needed = int(given.nonzero().max()) + 1 if given.any() else 0
+        fits = kind.is_sequence and rows.dim() == len(shape) + 1 and rows.shape[2:] == shape[1:]
+        require(fits, "prompt", tuple(rows.shape), f"objects of shape {shape}")
+        needed = int(given.nonzero()[:, -len(shape)].max()) + 1 if given.any() else 0
         long_enough = rows.shape[1] >= needed
         require(long_enough, "prompt", f"of length {rows.shape[1]}", f"at least the {needed} elements that are given")
-        rows, pad = torch.nn.functional.pad(rows[:, : shape[0]], (0, max(0, shape[0] - rows.shape[1]))), None
+        kept = rows[:, : shape[0]]
+        rows, pad = kept.new_zeros(len(kept), *shape), None
+        rows[:, : kept.shape[1]] = kept
     return Prompt(rows, pad, given, names)
 
 

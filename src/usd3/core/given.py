@@ -37,26 +37,30 @@ def named_elements(shape: Sequence[int], text: str, name: str = "ranges") -> Ten
     """Mask of the elements that a text names, bool of `shape`: "0:20;26:80" are 0..19 and 26..79.
 
     START:STOP counts elements in row-major order. One range per dimension, separated by commas, is a box, as in
-    "2:6,0:4". Semicolons separate several ranges or boxes. Errors call the text `name`.
+    "2:6,0:4". Without START or STOP a range begins or ends with the object, as in ":,0:1". Semicolons separate several
+    ranges or boxes. Errors call the text `name`.
     """
     size, count = torch.Size(shape), len(shape)
     boxes = "" if count == 1 else f", or {count} of them with commas between, one a dimension"
     expected = f"START:STOP, as in 64:128{boxes}; between several of these a semicolon"
     mask = torch.zeros(size, dtype=torch.bool)
     for part in text.split(";"):
-        ranges = [ends for ends in map(_range, part.split(",")) if ends is not None]
-        require(len(ranges) == part.count(",") + 1 and len(ranges) in (1, count), name, text, expected)
-        for (start, stop), most in zip(ranges, [size.numel()] if len(ranges) == 1 else size):
+        texts = part.split(",")
+        most_of = [size.numel()] if len(texts) == 1 else list(size)
+        ranges = [ends for ends in map(_range, texts, most_of) if ends is not None]
+        require(len(ranges) == len(texts) and len(ranges) in (1, count), name, text, expected)
+        for (start, stop), most in zip(ranges, most_of):
             require(0 <= start < stop <= most, name, text, f"0 <= START < STOP <= {most}, not {start}:{stop}")
         others = region_given(size.numel(), *ranges[0]) if len(ranges) == 1 else box_given(size, ranges)
         mask |= ~others.reshape(size)
     return mask
 
 
-def _range(text: str) -> tuple[int, int] | None:
-    """START:STOP as two numbers, or None."""
-    start, _, stop = text.strip().partition(":")
-    return (int(start), int(stop)) if start.isdecimal() and stop.isdecimal() else None
+def _range(text: str, most: int) -> tuple[int, int] | None:
+    """START:STOP as two numbers, which are 0 and `most` where they are missing; None: it is no range."""
+    start, colon, stop = text.strip().partition(":")
+    start, stop = start or "0", stop or str(most)
+    return (int(start), int(stop)) if colon and start.isdecimal() and stop.isdecimal() else None
 
 
 def draw_given(

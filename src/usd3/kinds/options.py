@@ -33,16 +33,18 @@ class DataConfig:
     """Where the data come from.
 
     Args:
-        source: "bach" (the Bach works in music21), "array" (an .npy or .npz file), "table" (a .csv, .tsv or .parquet
-            file), "text" (a .txt file), "sequence" (a FASTA file), "board" (boards in a text or an array), "lakh" (a
-            folder with train.npy, test.npy and descramble_key.txt), "midi" (a folder of MIDI files) or "image_tokens"
-            (an .npz file that `usd3 encode` wrote); a kind of your own may have other sources.
-        path: the file or folder; not for "bach".
-        kind: what the integers mean: "array", "melody", "image_tokens", "table", "text", "sequence", "board", or the
-            import path of a class of your own, as in "mypackage.Boards": a usd3.kinds.base.Kind. null: the kind that
-            `source` belongs to.
-        length: for "bach" and "midi" the length of a melody in 16th notes: longer ones are cut, shorter ones padded.
-            For "text" the number of tokens that the model sees at once.
+        source: "bach" (the Bach works in music21), "chorales" (its chorales in four voices, or those of a file),
+            "array" (an .npy or .npz file), "table" (a .csv, .tsv or .parquet file), "text" (a .txt file), "sequence" (a
+            FASTA file), "board" (boards in a text or an array), "lakh" (a folder with train.npy, test.npy and
+            descramble_key.txt), "midi" (a folder of MIDI files) or "image_tokens" (an .npz file that `usd3 encode`
+            wrote); a kind of your own may have other sources.
+        path: the file or folder; not for "bach". For "chorales" an .npz file of arrays (N, T, 4) with -1 after the end
+            of each, or a folder of MIDI files with four tracks; null: the chorales in music21.
+        kind: what the integers mean: "array", "melody", "chorale", "image_tokens", "table", "text", "sequence",
+            "board", or the import path of a class of your own, as in "mypackage.Boards": a usd3.kinds.base.Kind. null:
+            the kind that `source` belongs to.
+        length: for "bach", "midi" and "chorales" the length of an object in 16th notes: longer ones are cut, shorter
+            ones padded. For "text" the number of tokens that the model sees at once.
         num_classes: number of categories of an "array"; null: the largest token + 1. It must be given if that is more
             than 65,536 and more than ten times the number of different tokens.
         music: the tokens of an "array" are MIDI pitches 0..127 with 128 for a rest; the same as `kind` melody.
@@ -52,7 +54,8 @@ class DataConfig:
         test_fraction: the fraction that is held out, if the source has no test split.
         seed: seed of that random split.
         scramble: seed of a random renaming of the categories, as in the paper; null: none.
-        transpose: in training, move each melody up or down by at most this many semitones; only for melodies.
+        transpose: in training, move each melody up or down by at most this many semitones; only for melodies and
+            chorales.
         labels: whether the model learns the labels of the objects, such as the classes of images: then it draws objects
             with a label (`usd3 sample --where label=cat`). null: where the data have some; for image tokens only if
             this is true.
@@ -132,7 +135,7 @@ class DataConfig:
             key: the name of the array.
             option: the option with this value, for error messages.
         """
-        stored = read_arrays(Path(str(self.path))) if self.source == "array" else None
+        stored = read_arrays(Path(str(self.path))) if self.source in ("array", "chorales") and self.path else None
         if not isinstance(stored, dict):
             raise ValueError(f"{option} = {key}: expected null, as the data are no .npz file")
         names = sorted(stored) if len(stored) > 1 else []

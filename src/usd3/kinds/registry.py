@@ -38,6 +38,7 @@ __all__ = [
 KINDS: Registry[Kind] = Registry(
     {
         "melody": "usd3.kinds.melody.kind.Melody",
+        "chorale": "usd3.kinds.chorale.kind.Chorale",
         "image_tokens": "usd3.kinds.image.kind.ImageTokens",
         "text": "usd3.kinds.text.kind.Text",
         "sequence": "usd3.kinds.sequence.kind.LetterSequence",
@@ -48,7 +49,11 @@ KINDS: Registry[Kind] = Registry(
 )
 """The kinds by the names that recipes use. A kind is imported on first use."""
 
-_OPTIONS: dict[str, type[Any]] = {"melody": MelodyOptions, "image_tokens": ImageOptions}
+_OPTIONS: dict[str, type[Any]] = {
+    "melody": MelodyOptions,
+    "chorale": MelodyOptions,
+    "image_tokens": ImageOptions,
+}
 _SETTINGS = {"image_tokens": "images", "board": "boards", "sequence": "sequences", "table": "tables"}
 
 
@@ -168,7 +173,7 @@ def upgraded(config: Mapping[str, Any]) -> dict[str, Any]:
 def require_own_options(kind: Kind, options: RenderOptions) -> None:
     """Raise an error if an option that only another kind has is set."""
     for name, group in _OPTIONS.items():
-        for option in fields(group) if name != kind.name else ():
+        for option in fields(group) if group is not _OPTIONS.get(kind.name) else ():
             value, default = getattr(options, option.name), "null" if option.default is None else option.default
             if value != option.default:
                 expected = f"{default}, as the model is not about {KINDS[name].plural}"

@@ -1,8 +1,8 @@
 """Distances between generated and true data, as functions of arrays.
 
 For sequences: n-grams, k-mers, edit distance, copies of training data. For melodies also beats, rests and
-repetitions, for texts entropy and words. For images: the features of a classifier. For tables: columns, pairs of
-columns and the closest training rows. For boards: the rules of Sudoku.
+repetitions, for chorales the rules of voice leading, for texts entropy and words. For images: the features of a
+classifier. For tables: columns, pairs of columns and the closest training rows. For boards: the rules of Sudoku.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from usd3._internal.imports import lazily
 if TYPE_CHECKING:
     from usd3.metrics.boards import are_solved, obey_rules, violations
     from usd3.metrics.chains import BackoffChain
+    from usd3.metrics.chorales import chorale_structure
     from usd3.metrics.closest import equal_rows, nearest_distances, share_nearer
     from usd3.metrics.continuations import EditDiversity, NgramHellinger, NgramOutliers, evaluate_continuations
     from usd3.metrics.edits import edit_diversity
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _MODULES = {  # imported on first use: torchmetrics is slow to import
     "usd3.metrics.chains": ("BackoffChain",),
+    "usd3.metrics.chorales": ("chorale_structure",),
     "usd3.metrics.closest": ("equal_rows", "nearest_distances", "share_nearer"),
     "usd3.metrics.boards": ("are_solved", "obey_rules", "violations"),
     "usd3.metrics.continuations": ("EditDiversity", "NgramHellinger", "NgramOutliers", "evaluate_continuations"),
@@ -73,6 +75,7 @@ __all__ = [
     "Spectrum",
     "Summary",
     "are_solved",
+    "chorale_structure",
     "composition_distance",
     "copied_share",
     "distances_to_matches",

@@ -61,8 +61,8 @@ class ModelConfig:
 
     Args:
         net: "transformer" (our default), "film" (the paper's), "hollow_transformer" or "masked_transformer" (SDDM's),
-            or the import path of a class of your own, as in "mypackage.nets.MyNet": it is created as
-            MyNet(num_classes=..., **options) and called as model(x_t, t).
+            "voices" (for chorales), "sudoku" (for boards), or the import path of a class of your own, as in
+            "mypackage.nets.MyNet": it is created as MyNet(num_classes=..., **options) and called as model(x_t, t).
         dim: width.
         depth: number of layers.
         heads: attention heads.

@@ -9,12 +9,12 @@ from torch.nn import functional as F
 
 from usd3._internal.checks import as_count, require
 from usd3.kernels import Projection
+from usd3.nets._layers import WAVES, Layer, norm, rotation, waves
 from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features
 
 __all__ = ["Transformer"]
 
-_WAVES = 16  # distinguish 2^16 places along an axis
 _WAVES_BEFORE = 8  # in weights of earlier versions
 _LEAST_LOG = -20.0  # of a frequency that a network begins with
 
@@ -80,7 +80,7 @@ class Transformer(nn.Module):
         require(not (own_vocabulary and projection), "projection", projection, "false with own_vocabulary")
         self.embed = nn.Embedding(vocabularies * num_classes, dim)
         self.given = nn.Parameter(torch.zeros(dim))
-        self.place = nn.Linear(2 * _WAVES * axes, dim, bias=False)
+        self.place = nn.Linear(2 * WAVES * axes, dim, bias=False)
         self.labels = tuple(as_count(classes, "labels", 1) for classes in labels)
         self.label = _LabelEmbedding(self.labels, dim, time_dim) if self.labels else None
         self.label_head = nn.Linear(dim, sum(self.labels)) if self.labels else None
@@ -89,7 +89,7 @@ class Transformer(nn.Module):
         self.estimate = nn.Linear(num_classes, dim, bias=False) if self_conditioning else None
         self.time = nn.Sequential(nn.Linear(time_dim, time_dim), nn.SiLU(), nn.Linear(time_dim, time_dim), nn.SiLU())
         self.modulate = nn.Linear(time_dim, 6 * dim)
-        self.layers = nn.ModuleList(_Layer(dim, heads, mlp, dropout, depth) for _ in range(depth))
+        self.layers = nn.ModuleList(Layer(dim, heads, mlp, dropout, depth) for _ in range(depth))
         self.final = nn.Linear(time_dim, 2 * dim)
         self.logits = _OwnOutputs(length, dim, num_classes) if own_vocabulary else nn.Linear(dim, num_classes)
         nn.init.normal_(self.embed.weight, std=1.0)
@@ -163,7 +163,7 @@ class Transformer(nn.Module):
         if missing is not None:
             h = torch.where(missing, self.absent, h)  # type: ignore[arg-type]
         places = _places(x_t, self.axes)
-        h = h + self.place(_waves(places, h))
+        h = h + self.place(waves(places, h))
         if given is not None:
             is_given = given.flatten(1)[..., None]
             h = h + (is_given if missing is None else is_given & ~missing) * self.given
@@ -176,11 +176,11 @@ class Transformer(nn.Module):
             h, time = h + to_elements[:, None], time + to_time
         shared = self.modulate(time).unflatten(-1, (1, 6, -1))
         attend = None if pad is None else ~pad.flatten(1)[:, None, None, :]
-        turn = _rotation(places, self.head_dim, h)
+        turn = rotation(places, self.head_dim, h)
         for layer in self.layers:
             h = layer(h, shared, turn, attend)
         scale, shift = self.final(time)[:, None].chunk(2, -1)
-        return _norm(h) * (1 + scale) + shift  # type: ignore[no-any-return]
+        return norm(h) * (1 + scale) + shift  # type: ignore[no-any-return]
 
     def _label_output(self, h: Tensor, pad: Tensor | None) -> Tensor:
         """Logits (B, C_1 + ... + C_J) of the labels, from the mean hidden state of the elements."""
@@ -238,41 +238,6 @@ class _OwnOutputs(nn.Module):
         return torch.einsum("ble,lke->blk", h, self.weight) + self.bias
 
 
-class _Layer(nn.Module):
-    """Attention, then MLP. The input of each branch is normalised, scaled and shifted; its output is gated."""
-
-    def __init__(self, dim: int, heads: int, mlp: int, dropout: float, depth: int):
-        super().__init__()
-        self.heads = heads
-        self.qkv, self.project = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
-        self.widen, self.narrow = nn.Linear(dim, mlp), nn.Linear(mlp, dim)
-        self.offset = nn.Parameter(torch.zeros(6, dim))
-        self.drop = nn.Dropout(dropout)
-        for linear in (self.qkv, self.widen, self.project, self.narrow):
-            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
-            nn.init.zeros_(linear.bias)
-        for linear in (self.project, self.narrow):  # the residual stream has the same variance at any depth
-            nn.init.normal_(linear.weight, std=(2 * depth * linear.in_features) ** -0.5)
-
-    def forward(self, h: Tensor, shared: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
-        scale_a, shift_a, gate_a, scale_m, shift_m, gate_m = (shared + self.offset).unbind(-2)
-        branch = self.attention(_norm(h) * (1 + scale_a) + shift_a, turn, attend)
-        h = h + (1 + gate_a) * self.drop(branch)
-        branch = self.narrow(F.gelu(self.widen(_norm(h) * (1 + scale_m) + shift_m), approximate="tanh"))
-        return h + (1 + gate_m) * self.drop(branch)  # type: ignore[no-any-return]
-
-    def attention(self, h: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
-        qk, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).split([2, 1])
-        q, k = _rotate(F.rms_norm(qk, qk.shape[-1:]), turn).to(v.dtype)
-        mixed = F.scaled_dot_product_attention(q, k, v[0], attn_mask=attend)
-        return self.project(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
-
-
-def _norm(h: Tensor) -> Tensor:
-    """Layer norm without parameters: scale and shift come from the time."""
-    return F.layer_norm(h, h.shape[-1:])
-
-
 def _places(x: Tensor, axes: int) -> list[Tensor]:
     """The place of each element of x (B, ...) along each axis, (L,) each; with one axis, in row-major order."""
     if axes == 1:
@@ -280,15 +245,6 @@ def _places(x: Tensor, axes: int) -> list[Tensor]:
     require(x.dim() == axes + 1, "x_t.shape", tuple(x.shape), f"objects of {axes} axes")
     ranges = (torch.arange(size, device=x.device) for size in x.shape[1:])
     return [grid.flatten() for grid in torch.meshgrid(*ranges, indexing="ij")]
-
-
-def _waves(places: list[Tensor], like: Tensor) -> Tensor:
-    """Sines and cosines of p pi / 2^i, i = 0, ..., 15, of the places p along each axis: (L, 2 * 16 * axes)."""
-    halves = 2 ** torch.arange(_WAVES, device=like.device)  # half a period of each wave
-    angles = [
-        p[:, None] % (2 * halves) * (torch.pi / halves) for p in places
-    ]  # below 2 pi, so that far places lose no digits
-    return torch.cat([part for a in angles for part in (a.sin(), a.cos())], -1).to(like.dtype)
 
 
 def _with_all_waves(net: Transformer, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
@@ -299,19 +255,4 @@ def _with_all_waves(net: Transformer, state: dict[str, Tensor], prefix: str, *_:
         state[name] = torch.zeros_like(new)
     elif old is not None and old.shape == (len(new), 2 * _WAVES_BEFORE * net.axes):
         parts = old.unflatten(1, (2 * net.axes, _WAVES_BEFORE))
-        state[name] = F.pad(parts, (0, _WAVES - _WAVES_BEFORE)).flatten(1)
-
-
-def _rotation(places: list[Tensor], head_dim: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine (L, d/2) of p w_i, w_i = 10000^(-i/n). Each axis has n of the d/2 angles."""
-    shares = torch.arange(head_dim // 2, device=like.device, dtype=torch.float32).tensor_split(len(places))
-    rates = [10000.0 ** (-(share - share[0]) / len(share)) for share in shares]
-    angles = torch.cat([p[:, None].float() * rate for p, rate in zip(places, rates)], -1)
-    return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
-
-
-def _rotate(z: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotary position embedding: rotate each pair (z_i, z_{i + d/2}) by its angle."""
-    cos, sin = turn
-    a, b = z.chunk(2, -1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+        state[name] = F.pad(parts, (0, WAVES - _WAVES_BEFORE)).flatten(1)

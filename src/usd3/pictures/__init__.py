@@ -11,6 +11,7 @@ from usd3._internal.imports import lazily
 if TYPE_CHECKING:
     from usd3.pictures.animation import animate_denoising, animate_roll
     from usd3.pictures.boards import animate_boards, board_grid
+    from usd3.pictures.chorales import animate_chorales, chorale_rolls
     from usd3.pictures.grids import token_grid, token_maps
     from usd3.pictures.image_animation import animate_images
     from usd3.pictures.images import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _MODULES = {  # imported on first use
     "usd3.pictures.animation": ("animate_denoising", "animate_roll"),
     "usd3.pictures.boards": ("animate_boards", "board_grid"),
+    "usd3.pictures.chorales": ("animate_chorales", "chorale_rolls"),
     "usd3.pictures.grids": ("token_grid", "token_maps"),
     "usd3.pictures.image_animation": ("animate_images",),
     "usd3.pictures.images": (
@@ -48,11 +50,13 @@ __getattr__ = lazily(__name__, {name: module for module, names in _MODULES.items
 
 __all__ = [
     "animate_boards",
+    "animate_chorales",
     "animate_denoising",
     "animate_images",
     "animate_roll",
     "animate_text",
     "board_grid",
+    "chorale_rolls",
     "image_grid",
     "image_rows",
     "inpainting_grid",

@@ -25,7 +25,7 @@ from usd3.pictures.gif import frame_durations, progress_bar, require_gif, save_g
 from usd3.pictures.grids import UNDERLINED, category_colours
 from usd3.pictures.rolls import MOST_ROLLS, REST, note_colours, pitch_range
 
-__all__ = ["animate_denoising", "animate_roll"]
+__all__ = ["animate_denoising", "animate_roll", "as_frames", "basic_palette", "cell_width", "pages"]
 
 BASIC = ("#FFFFFF", STRIP, LINE, UNKNOWN, GIVEN, GENERATED, INK)  # the first entries of the palette
 WHITE_PX, STRIP_PX, LINE_PX, UNKNOWN_PX, GIVEN_PX, GENERATED_PX, INK_PX = range(len(BASIC))
@@ -59,13 +59,13 @@ def animate_denoising(
     require_gif(path)
     durations = frame_durations(len(frames), frames_per_second, hold)
     classes = as_count(num_classes, "num_classes", 2)
-    x = _as_frames(frames, classes)
+    x = as_frames(frames, classes)
     is_given = as_mask(given, x.shape[1:], "given")
-    palette = _basic_palette()
+    palette = basic_palette()
     own = category_colours(classes, mask) if colours is None else _as_colours(colours, classes)
     entries = _add_categories(palette, own, mask)
     strips = [[_grid_strip(entries[row], flags) for row, flags in zip(frame, is_given)] for frame in x]
-    save_gif(_pages(strips, UNDERLINED if is_given.any() else {}), palette, durations, path)
+    save_gif(pages(strips, _entries(UNDERLINED if is_given.any() else {})), palette, durations, path)
 
 
 def animate_roll(
@@ -92,15 +92,15 @@ def animate_roll(
     require_gif(path)
     durations = frame_durations(len(frames), frames_per_second, hold)
     steps = as_count(steps_per_bar, "steps_per_bar", 1)
-    x = _as_frames(frames, num_classes=2**31)
+    x = as_frames(frames, num_classes=2**31)
     is_given = as_mask(given, x.shape[1:], "given")
     low, high = pitch_range(x[-1], around=7)
     strips = [[_roll_strip(row, flags, low, high, steps) for row, flags in zip(frame, is_given)] for frame in x]
     names = note_colours(is_given) | ({"not known yet": UNKNOWN} if (x > REST).any() else {})
-    save_gif(_pages(strips, names), _basic_palette(), durations, path)
+    save_gif(pages(strips, _entries(names)), basic_palette(), durations, path)
 
 
-def _as_frames(frames: Sequence[Any], num_classes: int) -> Ints:
+def as_frames(frames: Sequence[Any], num_classes: int) -> Ints:
     """The frames as one array (F, N, L)."""
     require(len(frames) > 0, "len(frames)", len(frames), "at least one frame")
     arrays = [as_tokens(frame, f"frames[{i}]", num_classes, MOST_ROLLS) for i, frame in enumerate(frames)]
@@ -113,13 +113,18 @@ def _as_frames(frames: Sequence[Any], num_classes: int) -> Ints:
 # ---- palette ----------------------------------------------------------------------------------------------------
 
 
-def _basic_palette() -> Pixels:
+def basic_palette() -> Pixels:
     """A palette (256, 3) with the basic colours and the shades of ink."""
     palette = np.zeros((256, 3), dtype=np.uint8)
     palette[: len(BASIC)] = [rgb(colour) for colour in BASIC]
     ink = np.array(rgb(INK))
     palette[len(BASIC) : CATEGORIES] = ink + (255 - ink) * np.arange(GREYS)[:, None] // (GREYS - 1)
     return palette
+
+
+def _entries(names: Mapping[str, str]) -> dict[str, int]:
+    """The entries of basic colours in the palette, by their meaning."""
+    return {name: BASIC.index(colour) for name, colour in names.items()}
 
 
 def _as_colours(colours: Sequence[str], num_classes: int) -> Pixels:
@@ -141,13 +146,14 @@ def _add_categories(palette: Pixels, colours: Pixels, mask: int | None) -> Pixel
 # ---- strips: one row of a frame as pixels -----------------------------------------------------------------------
 
 
-def _cell_width(length: int) -> int:
+def cell_width(length: int) -> int:
+    """Pixels of a step, so that a row of so many fits on a page."""
     return max(1, min(16, 1024 // length))
 
 
 def _roll_strip(row: Ints, given: Bools, low: int, high: int, steps: int) -> Pixels:
     """A melody: four pixels for each semitone; a note extends by one pixel above and below."""
-    width = _cell_width(len(row))
+    width = cell_width(len(row))
     pixels = np.full((4 * (high - low + 1), width * len(row)), STRIP_PX, dtype=np.uint8)
     pixels[:, :: width * steps] = LINE_PX
     for i, token in enumerate(row.tolist()):
@@ -163,18 +169,18 @@ def _roll_strip(row: Ints, given: Bools, low: int, high: int, steps: int) -> Pix
 def _grid_strip(entries: Pixels, given: Bools) -> Pixels:
     """A row of coloured cells, with a line under the given ones."""
     line = np.where(given, INK_PX, WHITE_PX).astype(np.uint8)
-    return np.stack([entries, line]).repeat([24, 2], axis=0).repeat(_cell_width(len(entries)), axis=1)
+    return np.stack([entries, line]).repeat([24, 2], axis=0).repeat(cell_width(len(entries)), axis=1)
 
 
 # ---- pages ------------------------------------------------------------------------------------------------------
 
 
-def _pages(frames: list[list[Pixels]], names: Mapping[str, str]) -> list[Pixels]:
-    """One page for each frame, which is a list of strips; `names` are the colours by their meaning."""
+def pages(frames: list[list[Pixels]], names: Mapping[str, int]) -> list[Pixels]:
+    """One page for each frame, which is a list of strips; `names` are entries of the palette by their meaning."""
     return [_page(strips, names, i, len(frames)) for i, strips in enumerate(frames)]
 
 
-def _page(strips: list[Pixels], names: Mapping[str, str], index: int, count: int) -> Pixels:
+def _page(strips: list[Pixels], names: Mapping[str, int], index: int, count: int) -> Pixels:
     """The strips below each other, with margins, a legend and the progress of frame `index` of `count`."""
     width = strips[0].shape[1]
     gap = np.full((GAP, width), WHITE_PX, dtype=np.uint8)
@@ -185,7 +191,7 @@ def _page(strips: list[Pixels], names: Mapping[str, str], index: int, count: int
     return page
 
 
-def _write_header(header: Pixels, names: Mapping[str, str], done: str) -> None:
+def _write_header(header: Pixels, names: Mapping[str, int], done: str) -> None:
     """Write the legend, and on the right how much is done if there is room, into the pixels of the header."""
     from PIL import Image, ImageDraw, ImageFont
 
@@ -193,8 +199,8 @@ def _write_header(header: Pixels, names: Mapping[str, str], done: str) -> None:
     image = Image.new("L", (width, height), 255)
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(14)
     swatches, left = [], MARGIN
-    for name, colour in names.items():
-        swatches.append((left, BASIC.index(colour)))
+    for name, entry in names.items():
+        swatches.append((left, entry))
         draw.text((left + 18, height // 2), name, fill=0, font=font, anchor="lm")
         left += 36 + round(draw.textlength(name, font=font))
     if left + draw.textlength(done, font=font) + MARGIN <= width:

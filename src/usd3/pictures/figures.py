@@ -118,13 +118,15 @@ def style(axes: "Axes", grid: bool = True) -> None:
         axes.grid(True, color=LINE, linewidth=0.8)
 
 
-def legend(figure: "Figure", names: Mapping[str, str]) -> None:
+def legend(figure: "Figure", names: Mapping[str, str], columns: int = 3) -> None:
     """Add a legend above the drawing; `names` are colours by their meaning."""
     from matplotlib.patches import Patch
 
     if names:
         handles = [Patch(color=colour, label=name) for name, colour in names.items()]
-        figure.legend(handles=handles, loc="outside upper right", ncols=3, frameon=False, fontsize=9, labelcolor=INK)
+        figure.legend(
+            handles=handles, loc="outside upper right", ncols=columns, frameon=False, fontsize=9, labelcolor=INK
+        )
 
 
 def save(figure: "Figure", path: Path | str) -> None:

@@ -31,7 +31,7 @@ from usd3.pictures.figures import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["MOST_ROLLS", "REST", "note_colours", "piano_roll", "pitch_range"]
+__all__ = ["MOST_ROLLS", "REST", "label_roll", "note_colours", "piano_roll", "pitch_range"]
 
 REST = 128
 MOST_ROLLS = 8  # in one picture
@@ -68,7 +68,7 @@ def piano_roll(
         _draw_notes(axes, x[i], is_given[i], hidden[i])
         if titles:
             axes.set_title(titles[i], loc="left", fontsize=9, color=INK, pad=3)
-    _label(strips[-1], x.shape[1], steps, *pitch_range(x[~hidden], around=2))
+    label_roll(strips[-1], x.shape[1], steps, *pitch_range(x[~hidden], around=2))
     legend(figure, note_colours(is_given) | (PADDING if hidden.any() else {}))
     save(figure, path)
 
@@ -98,7 +98,7 @@ def _draw_notes(axes: "Axes", row: Ints, given: Bools, pad: Bools) -> None:
             axes.broken_barh(bar, (row[start] - 0.8, 1.6), color=colour, linewidth=0)
 
 
-def _label(axes: "Axes", length: int, steps: int, low: int, high: int) -> None:
+def label_roll(axes: "Axes", length: int, steps: int, low: int, high: int) -> None:
     """Label the bars by their numbers and the Cs by their names, fewer of them if there are many."""
     bars = np.arange(0, length, steps)
     bars = bars[:: 2 ** max(0, math.ceil(math.log2(len(bars) / 16)))]

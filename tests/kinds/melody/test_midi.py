@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from support.runs import memory_below
-from usd3.kinds.melody.midi import read_midi, write_midi
+from usd3.kinds.melody.midi import read_midi, voices_of, write_midi, write_tracks
 from usd3.kinds.melody.midi_folder import load_midi
 
 R = 128
@@ -43,6 +43,16 @@ def test_a_run_of_one_pitch_is_one_note_and_tempo_and_program_are_kept(symusic, 
     assert [(n.pitch, n.time / step, n.duration / step) for n in notes] == [(60, 0, 3), (60, 4, 1), (62, 5, 1)]
     assert score.tracks[0].program == 40
     assert score.tempos[0].qpm == pytest.approx(120)
+
+
+def test_several_tracks_of_one_file_keep_their_names(symusic, tmp_path):
+    tracks = {"high": [60, 60, R, 62], "low": [R, 40, 40, R]}
+    write_tracks(tracks, tmp_path / "a.mid", program=19)
+    assert {name.partition(" ")[2]: steps.tolist() for name, steps in voices_of(tmp_path / "a.mid", 4)} == {
+        "0 high": tracks["high"],
+        "1 low": tracks["low"],
+    }
+    assert [track.program for track in symusic.Score(tmp_path / "a.mid").tracks] == [19, 19]
 
 
 def test_writing_replaces_a_file_and_leaves_no_draft(symusic, tmp_path):

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from usd3.kinds.melody.notation import REST
-from usd3.kinds.melody.windows import Voice, cut, melodies_dataset, worth_keeping
+from usd3.kinds.melody.related import Voice
+from usd3.kinds.melody.windows import cut, melodies_dataset, worth_keeping
 
 random = np.random.default_rng(3)
 

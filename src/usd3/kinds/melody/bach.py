@@ -15,9 +15,10 @@ from usd3._internal.files import cache_folder, write_whole
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.melody.musicxml import melodies_of, read_score
 from usd3.kinds.melody.notation import REST
-from usd3.kinds.melody.windows import Voice, melodies_dataset, worth_keeping
+from usd3.kinds.melody.related import Voice
+from usd3.kinds.melody.windows import melodies_dataset, worth_keeping
 
-__all__ = ["load_bach"]
+__all__ = ["bach_voices", "load_bach"]
 
 _READER_VERSION = 1  # increase it when the reader finds other melodies in a score
 _STRETCH = 64  # four bars in common time
@@ -45,8 +46,15 @@ def load_bach(
         cache: folder for the melodies; None: $USD3_CACHE, or `usd3` in the user's cache folder.
         progress: called with (done, total) while the scores are read.
     """
-    melodies = _cached_melodies(cache_folder() if cache is None else Path(cache), progress)
+    melodies = bach_voices(cache, progress)
     return melodies_dataset("bach", melodies, length, test_fraction, seed, stretch=_STRETCH)
+
+
+def bach_voices(
+    cache: str | os.PathLike[str] | None = None, progress: Callable[[int, int], None] | None = None
+) -> list[Voice]:
+    """All voices of the Bach works in music21; the arguments are those of `load_bach`."""
+    return _cached_melodies(cache_folder() if cache is None else Path(cache), progress)
 
 
 def _corpus() -> Path:

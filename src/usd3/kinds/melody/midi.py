@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from usd3._internal.checks import as_count, as_number, require, require_type
 from usd3._internal.files import write_whole
 from usd3.kinds.melody.notation import MELODY_CLASSES, REST
 
-__all__ = ["read_midi", "require_symusic", "voices_of", "write_midi"]
+__all__ = ["read_midi", "require_symusic", "voices_of", "write_midi", "write_tracks"]
 
 _TICKS_PER_STEP = 120
 _VELOCITY = 90
@@ -51,19 +51,40 @@ def write_midi(
         tempo: quarter notes per minute.
         program: MIDI instrument.
     """
-    steps = _as_melody(tokens)
+    write_tracks({"melody": tokens}, path, steps_per_beat, tempo, program)
+
+
+def write_tracks(
+    tracks: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    steps_per_beat: int = 4,
+    tempo: float = 100,
+    program: int = 0,
+) -> None:
+    """Write melodies of one length into a MIDI file, a track for each, as `write_midi` does.
+
+    Args:
+        tracks: (L,) the tokens of each track, by its name.
+        path: the file to write.
+        steps_per_beat: number of tokens in a quarter note.
+        tempo: quarter notes per minute.
+        program: MIDI instrument.
+    """
+    melodies = {name: _as_melody(tokens) for name, tokens in tracks.items()}
     steps_per_beat = as_count(steps_per_beat, "steps_per_beat", 1)
     tempo = as_number(tempo, "tempo", 0)
+    program = as_count(program, "program", 0, 127)
     symusic = _symusic("write_midi")
     score = symusic.Score(_TICKS_PER_STEP * steps_per_beat)
-    track = symusic.Track("melody", as_count(program, "program", 0, 127), False)
-    for start, stop in _runs(steps):
-        if steps[start] != REST:
-            onset, duration = start * _TICKS_PER_STEP, (stop - start) * _TICKS_PER_STEP
-            track.notes.append(symusic.Note(onset, duration, int(steps[start]), _VELOCITY))
-    score.tracks.append(track)
+    for name, steps in melodies.items():
+        track = symusic.Track(name, program, False)
+        for start, stop in _runs(steps):
+            if steps[start] != REST:
+                onset, duration = start * _TICKS_PER_STEP, (stop - start) * _TICKS_PER_STEP
+                track.notes.append(symusic.Note(onset, duration, int(steps[start]), _VELOCITY))
+        score.tracks.append(track)
     score.tempos.append(symusic.Tempo(0, tempo))
-    score.markers.append(symusic.TextMeta(len(steps) * _TICKS_PER_STEP, "end"))
+    score.markers.append(symusic.TextMeta(max(map(len, melodies.values())) * _TICKS_PER_STEP, "end"))
     write_whole(Path(path), score.dumps_midi())
 
 

@@ -1,0 +1,1 @@
+"""Chorales in four voices: Bach's, arrays of them, and MIDI files of four tracks."""

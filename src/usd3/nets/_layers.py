@@ -1,0 +1,69 @@
+"""Layers that our networks share: pre-norm, with rotary positions, modulated by the time."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+__all__ = ["WAVES", "Layer", "norm", "rotation", "waves"]
+
+WAVES = 16
+"""Number of waves that distinguish 2^16 places along an axis."""
+
+
+class Layer(nn.Module):
+    """Attention, then MLP. The input of each branch is normalised, scaled and shifted; its output is gated."""
+
+    def __init__(self, dim: int, heads: int, mlp: int, dropout: float, depth: int):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.project = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.widen, self.narrow = nn.Linear(dim, mlp), nn.Linear(mlp, dim)
+        self.offset = nn.Parameter(torch.zeros(6, dim))
+        self.drop = nn.Dropout(dropout)
+        for linear in (self.qkv, self.widen, self.project, self.narrow):
+            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
+            nn.init.zeros_(linear.bias)
+        for linear in (self.project, self.narrow):  # the residual stream has the same variance at any depth
+            nn.init.normal_(linear.weight, std=(2 * depth * linear.in_features) ** -0.5)
+
+    def forward(self, h: Tensor, shared: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
+        scale_a, shift_a, gate_a, scale_m, shift_m, gate_m = (shared + self.offset).unbind(-2)
+        branch = self.attention(norm(h) * (1 + scale_a) + shift_a, turn, attend)
+        h = h + (1 + gate_a) * self.drop(branch)
+        branch = self.narrow(F.gelu(self.widen(norm(h) * (1 + scale_m) + shift_m), approximate="tanh"))
+        return h + (1 + gate_m) * self.drop(branch)  # type: ignore[no-any-return]
+
+    def attention(self, h: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
+        qk, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).split([2, 1])
+        q, k = _rotate(F.rms_norm(qk, qk.shape[-1:]), turn).to(v.dtype)
+        mixed = F.scaled_dot_product_attention(q, k, v[0], attn_mask=attend)
+        return self.project(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+def norm(h: Tensor) -> Tensor:
+    """Layer norm without parameters: scale and shift come from the time."""
+    return F.layer_norm(h, h.shape[-1:])
+
+
+def waves(places: list[Tensor], like: Tensor, count: int = WAVES) -> Tensor:
+    """Sines and cosines of p pi / 2^i, i < count, of the places p along each axis: (L, 2 * count * axes)."""
+    halves = 2 ** torch.arange(count, device=like.device)  # half a period of each wave
+    angles = [
+        p[:, None] % (2 * halves) * (torch.pi / halves) for p in places
+    ]  # below 2 pi, so that far places lose no digits
+    return torch.cat([part for a in angles for part in (a.sin(), a.cos())], -1).to(like.dtype)
+
+
+def rotation(places: list[Tensor], head_dim: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine (L, d/2) of p w_i, w_i = 10000^(-i/n). Each axis has n of the d/2 angles."""
+    shares = torch.arange(head_dim // 2, device=like.device, dtype=torch.float32).tensor_split(len(places))
+    rates = [10000.0 ** (-(share - share[0]) / len(share)) for share in shares]
+    angles = torch.cat([p[:, None].float() * rate for p, rate in zip(places, rates)], -1)
+    return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+
+
+def _rotate(z: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotary position embedding: rotate each pair (z_i, z_{i + d/2}) by its angle."""
+    cos, sin = turn
+    a, b = z.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
