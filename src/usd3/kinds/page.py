@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -136,11 +137,11 @@ class Page:
         arrays = stored if isinstance(stored, dict) else {"tokens": stored}
         tokens = arrays.get("tokens", next(iter(arrays.values()), None))
         shape = self.kind.shape
-        fits = tokens is not None and tokens.dtype.kind in "iu" and tokens.size > 0
+        tokens = np.zeros(0) if tokens is None else tokens
+        fits = tokens.dtype.kind in "iu" and tokens.size > 0
         fits = fits and tokens.shape[-len(shape) :] == shape and tokens.ndim in (len(shape), len(shape) + 1)
-        seen = "no array" if tokens is None else f"{tokens.dtype} {tokens.shape}"
-        require(fits, path.name, seen, f"an array of integers {shape} or (N, {', '.join(map(str, shape))})")
-        assert tokens is not None
+        expected = f"an array of integers {shape} or (N, {', '.join(map(str, shape))})"
+        require(fits, path.name, f"{tokens.dtype} {tokens.shape}", expected)
         objects = tokens.reshape(-1, *shape)
         row = [objects[0].tolist()]
         tokens_from(row, shape, self.kind.num_classes)
@@ -160,11 +161,14 @@ class Page:
         if path.suffix == ".npz":
             self.kind.write_arrays(path, tokens=tokens.numpy())
         else:
-            request = replace(self.request, options=options or self.request.options, suffix=path.suffix)
-            self.kind.renderer(request).write(Drawn(tokens), path)
+            self.kind.renderer(self.request_for(path, options)).write(Drawn(tokens), path)
+
+    def request_for(self, path: Path, options: Any) -> Request:
+        """The request for the renderer that writes this file."""
+        return replace(self.request, options=options or self.request.options, suffix=path.suffix)
 
     def pictures(self, objects: FromPage) -> list[bytes]:
-        """A PNG picture of each object, for editors that show objects as pictures; what is open may look like anything."""
+        """A PNG picture of each object, for editors that show pictures; what is open may look like anything."""
         raise ValueError(f"picture: the page draws {self.kind.plural} itself")
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import json
 import re
 import tempfile
 from collections.abc import Callable

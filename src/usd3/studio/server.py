@@ -1,7 +1,6 @@
 """The studio as a server on this computer: a free port, the link, the browser, and a clean end."""
 
 import errno
-import functools
 import secrets
 import socket
 import threading
@@ -20,12 +19,17 @@ _MOST_TRIED = 50  # ports
 _MOST_CONNECTIONS = 512
 
 
+def say_now(line: str) -> None:
+    """Print a line at once, also where the output is no terminal."""
+    print(line, flush=True)
+
+
 def serve(
     shelf: Shelf,
     port: int = PORT,
     seconds: float = 300.0,
     browse: bool = True,
-    say: Callable[[str], None] = functools.partial(print, flush=True),
+    say: Callable[[str], None] = say_now,
     token: str | None = None,
 ) -> None:
     """Serve the studio until Ctrl-C.

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
@@ -41,7 +42,8 @@ class EventStream:
             await _sent(send, Event("queued", {"before": before}))
         while True:
             following = asyncio.ensure_future(self.job.events.get())
-            await asyncio.wait({following, gone}, timeout=_HEARTBEAT, return_when=asyncio.FIRST_COMPLETED)
+            both: set[asyncio.Future[Any]] = {following, gone}
+            await asyncio.wait(both, timeout=_HEARTBEAT, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
                 following.cancel()
                 return
