@@ -68,6 +68,10 @@ class Page:
     """Endings of the files that `read` takes."""
     usual_num: ClassVar[int] = 4
     """How many objects are drawn unless the user says how many."""
+    usual_steps: ClassVar[int | None] = None
+    """How many sampling steps are taken unless the user says how many; None: as many as the model usually takes."""
+    shows_first: ClassVar[bool] = True
+    """Whether the first object is drawn by itself, so that the user can look at it while the others are drawn."""
     most_num: ClassVar[int] = 64
     """How many objects can be drawn at once."""
 

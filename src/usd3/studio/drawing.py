@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from usd3._internal.checks import Checks, as_count, as_share, require, require_type
+from usd3._internal.random import seed_of
 from usd3.core.belief import data_logits, model_belief
 from usd3.core.samplers import Step
 from usd3.kinds.page import Frame, FromPage
@@ -118,7 +119,11 @@ def _condition(where: Any) -> Mapping[str, Any] | str | None:
 
 
 def draw(model: Open, wish: Wish, listener: Listener) -> dict[str, Any]:
-    """Draw what a page asked for; the data of the event `done`."""
+    """Draw what a page asked for; the data of the event `done`.
+
+    Where a page shows the first object at once, it is drawn by itself: it depends on the seed alone, not on how many
+    others follow.
+    """
     began, pipeline, page = time.perf_counter(), model.pipeline, model.page
     watch = _Watch(model, wish, listener)
     hook = pipeline.model.register_forward_pre_hook(watch.before_call)
@@ -133,20 +138,15 @@ def draw(model: Open, wish: Wish, listener: Listener) -> dict[str, Any]:
             "top_p": wish.top_p,
             "guidance_scale": wish.guidance,
             "labels": labels,
-            "seed": wish.seed,
             "callback": watch.after_step,
             "adjust": watch.see if pipeline.method.reads != "ratio" else None,
         }
-        tokens, given = (part.expand(wish.num, *part.shape[1:]) for part in (wish.prompt.tokens, wish.prompt.given))
-        if not bool(given.any()):
-            x = pipeline.sample(wish.num, where=rest, **how)
-        elif rest is None:
-            x = pipeline.fill(tokens, given, **how)
-        else:
-            assert not isinstance(rest, Tensor)
-            weights = model.kind.weights(rest)
-            weights = weights if model.kind.filling is None else weights * model.kind.filling
-            x = pipeline.sample(tokens=tokens, given=given, where=weights, **how)
+        parts = [1, wish.num - 1] if page.shows_first and wish.num > 1 else [wish.num]
+        x = _drawn(model, wish.prompt, parts[0], rest, how | {"seed": wish.seed})
+        if len(parts) > 1:
+            listener.tell("first", {"object": page.to_page(x, wish.prompt, wish.seed, rest)[0]})
+            others = _drawn(model, wish.prompt, parts[1], rest, how | {"seed": seed_of(wish.seed, 1)})
+            x = torch.cat([x, others])
     except ValueError as error:
         raise ValueError(_in_words_of_the_page(str(error))) from None
     finally:
@@ -160,6 +160,18 @@ def draw(model: Open, wish: Wish, listener: Listener) -> dict[str, Any]:
         "notes": page.notes(x, wish.prompt),
         "shares": page.shares(x, wish.prompt),
     }
+
+
+def _drawn(model: Open, prompt: FromPage, num: int, where: Any, how: Mapping[str, Any]) -> Tensor:
+    """Objects (num, ...) that fill a prompt, under the part of a condition that is about elements."""
+    tokens, given = (part.expand(num, *part.shape[1:]) for part in (prompt.tokens, prompt.given))
+    if not bool(given.any()):
+        return model.pipeline.sample(num, where=where, **how)
+    if where is None:
+        return model.pipeline.fill(tokens, given, **how)
+    weights = model.kind.weights(where)
+    weights = weights if model.kind.filling is None else weights * model.kind.filling
+    return model.pipeline.sample(tokens=tokens, given=given, where=weights, **how)
 
 
 def _in_words_of_the_page(message: str) -> str:
@@ -177,6 +189,7 @@ class _Watch:
         self.model, self.wish, self.listener = model, wish, listener
         self.calls = 0
         self._steps = model.pipeline.num_moves(wish.steps, wish.sampler)
+        self._all_steps = self._steps * (2 if model.page.shows_first and wish.num > 1 else 1)
         self._done, self._shown, self._told = 0, 0, 0.0
         self._given = wish.prompt.given[0]
 
@@ -188,15 +201,16 @@ class _Watch:
     def after_step(self, step: Step) -> None:
         """Called after each step, of each batch."""
         self.listener.check()
-        self._done = min(self._done + 1, self._steps)
+        self._done = min(self._done + 1, self._all_steps)
         now = time.monotonic()
-        if now - self._told >= _SECONDS_APART or self._done == self._steps:
+        if now - self._told >= _SECONDS_APART or self._done == self._all_steps:
             self._told = now
-            self.listener.tell("progress", {"step": self._done, "steps": self._steps, "calls": self.calls})
+            self.listener.tell("progress", {"step": self._done, "steps": self._all_steps, "calls": self.calls})
 
     def see(self, logits: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """The logits as they are, after a look at those of the first object."""
-        if self._shown < self.wish.frames and self._done * self.wish.frames >= self._shown * self._steps:
+        is_first = self._done < self._steps
+        if is_first and self._shown < self.wish.frames and self._done * self.wish.frames >= self._shown * self._steps:
             self._shown += 1
             frame = self._frame(logits[:1], x_t[:1], t[:1].double())
             shown = self.model.page.frame(frame, self.wish.prompt)

@@ -69,7 +69,7 @@ class Open:
         """The usual settings of a draw, and how large they may be."""
         return {
             "sampler": self.samplers[0].partition(":")[0],
-            "steps": min(self.pipeline.config.diffusion.usual_steps, self.most_steps),
+            "steps": min(self.page.usual_steps or self.pipeline.config.diffusion.usual_steps, self.most_steps),
             "most_steps": self.most_steps,
             "num": min(self.page.usual_num, self.most_num),
             "most_num": self.most_num,

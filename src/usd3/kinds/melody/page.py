@@ -41,6 +41,7 @@ class RollPage(Page):
     """
 
     reads = (".mid", ".midi")
+    usual_steps = 32
     most_num = 16
 
     def __init__(self, kind: "Kind", request: Request, voices: Sequence[Voice] = (Voice("Melody", 36, 96),)):

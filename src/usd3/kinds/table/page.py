@@ -34,6 +34,7 @@ class TablePage(Page):
 
     reads = (".csv", ".tsv", ".data")
     usual_num = 200
+    shows_first = False
     most_num = 1000
     kind: Table
 
