@@ -227,5 +227,5 @@ def test_a_wish_without_settings_has_the_usual_ones_and_a_seed_of_its_own(shelf,
 
 
 def test_an_error_of_the_draw_speaks_of_the_fields_of_the_page(shelf, folder):
-    with pytest.raises(ValueError, match="^guidance = 3"):
+    with pytest.raises(ValueError, match=r"^guidance = 3\.0"):
         drawn(shelf, folder, "array", guidance=3.0)

@@ -12,10 +12,11 @@ __all__ = ["StudioOptions", "studio"]
 
 @dataclass
 class StudioOptions:
-    """Open a page in the browser to draw from models: fill music, puzzles, texts and tables, and watch it happen.
+    """Open a page in the browser to draw from models.
 
-    The page answers to this computer alone, and to the link that is printed. On another computer, reach it through
-    `ssh -L 8421:127.0.0.1:8421 HOST`.
+    Music, puzzles, texts, tables and images are filled where they are open, and one can watch it happen. The page
+    answers to this computer alone, and to the link that is printed. Where it runs on another computer, reach it
+    through `ssh -L 8421:127.0.0.1:8421 HOST`.
 
     Args:
         model: what to open first: a packaged model, or the folder of a run or of a saved model; null: choose on the

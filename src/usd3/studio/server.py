@@ -49,7 +49,7 @@ def serve(
     server = uvicorn.Server(
         uvicorn.Config(
             studio.app,
-            log_level="warning",
+            log_level="critical",
             access_log=False,
             server_header=False,
             proxy_headers=False,

@@ -32,6 +32,8 @@ class EventStream:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await self._send_events(gone, send)
+        except TimeoutError:  # nobody reads: the server closes a connection whose answer is not complete
+            return
         finally:
             gone.cancel()
             self.line.end(self.job)

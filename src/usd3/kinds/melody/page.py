@@ -60,8 +60,8 @@ class RollPage(Page):
         }
 
     def prompts(self) -> list[Any]:
-        """The beginning of a theme in the first voice; the rest is open."""
-        theme, steps = _THEME_STEPS[: self.kind.shape[0]], torch.full(self.kind.shape, OPEN)
+        """The beginning of a theme in the first voice, at most half of an object; the rest is open."""
+        theme, steps = _THEME_STEPS[: self.kind.shape[0] // 2], torch.full(self.kind.shape, OPEN)
         first = steps if steps.dim() == 1 else steps[:, 0]
         first[: len(theme)] = torch.tensor(theme)
         return [steps.tolist()]

@@ -11,6 +11,7 @@ from usd3._internal.checks import require, require_type
 from usd3._internal.files import write_whole
 from usd3.kinds.page import Frame, FromPage, Page, nested
 from usd3.kinds.rendering import Drawn
+from usd3.kinds.text.gaps import with_gaps
 from usd3.kinds.text.kind import Text
 from usd3.kinds.text.rendering import together
 from usd3.kinds.text.sources import TextFile
@@ -67,10 +68,11 @@ class TextPage(Page):
     def read(self, path: Path) -> tuple[Any, list[str]]:
         """The text of a file, as far as a window reaches; without the line end that editors put at its end."""
         text = "".join(TextFile(path).chunks()).removesuffix("\n")
-        most = round(self.kind.shape[0] * self.kind.characters_per_token)
-        if len(text) <= most:
-            return text, []
-        return text[:most], [f"the first {most:,} of {len(text):,} characters"]
+        shown = text[: round(self.kind.shape[0] * self.kind.characters_per_token)]
+        while self._size(shown) > self.kind.shape[0]:  # it has more tokens than a text of its length usually has
+            shown = shown[: len(shown) * 9 // 10]
+        notes = [] if shown == text else [f"the first {len(shown):,} of {len(text):,} characters"]
+        return shown, notes
 
     def write(self, objects: Any, path: Path, options: Any = None) -> None:
         """Write the texts as they are: in them `_` is an ordinary character."""
@@ -88,6 +90,13 @@ class TextPage(Page):
             self.kind.write_arrays(path, tokens=tokens.numpy(), pad=pad.numpy())
         else:
             self.kind.renderer(self.request_for(path, options)).write(Drawn(tokens, pad=pad), path)
+
+    def _size(self, text: str) -> int:
+        """The number of tokens of a text; an error if a character is unknown."""
+        try:
+            return len(with_gaps(text, self.kind.codec, self.kind.characters_per_token).tokens)
+        except ValueError as error:
+            raise ValueError(f"the text has {error}") from None
 
     def _end(self, prompt: FromPage | None) -> int | None:
         """How many tokens of a drawn text are shown; None: all."""
