@@ -133,7 +133,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(browser):
     sent = []
 
     def endless():
-        while len(sent) < 1000:
+        while len(sent) < 10_000:
             sent.append(None)
             yield b"x" * 2**16
 

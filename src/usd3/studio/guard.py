@@ -23,6 +23,7 @@ MOST_BYTES = 2**22
 """The largest body of a request."""
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_MOST_DROPPED = 2**26  # bytes that are read of a body that is too large
 _BODY_SECONDS = 20.0
 _HEADERS = {
     "Content-Security-Policy": (
@@ -124,19 +125,27 @@ def _is_loopback(host: str) -> bool:
 
 
 async def read_body(request: Request, most: int = MOST_BYTES) -> bytes:
-    """The body of a request. A larger one is refused before it is read, a slow one after a while."""
+    """The body of a request. A slow one is refused after a while, and a large one is not kept.
+
+    Of a large one some is read and dropped: a browser sees an answer only where it could send what it had to say.
+    """
     too_large = Refused(413, f"the request is larger than {most // 2**20} MiB")
     announced = request.headers.get("content-length", "0")
-    if announced.isdigit() and int(announced[:20]) > most:
+    if announced.isdigit() and int(announced[:20]) > _MOST_DROPPED:
         raise too_large
     parts, size = list[bytes](), 0
     try:
         async with asyncio.timeout(_BODY_SECONDS):
             async for part in request.stream():
                 size += len(part)
-                if size > most:
+                if size > _MOST_DROPPED:
                     raise too_large
-                parts.append(part)
+                if size <= most:
+                    parts.append(part)
+                else:
+                    parts.clear()
+        if size > most:
+            raise too_large
     except TimeoutError:
         raise Refused(408, f"the request did not arrive within {_BODY_SECONDS:g} seconds") from None
     except ClientDisconnect:

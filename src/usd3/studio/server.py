@@ -1,6 +1,7 @@
 """The studio as a server on this computer: a free port, the link, the browser, and a clean end."""
 
 import errno
+import os
 import secrets
 import socket
 import threading
@@ -92,7 +93,8 @@ def free_socket(port: int) -> socket.socket:
 def _listening(port: int) -> socket.socket:
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # elsewhere it would share a port that another program has
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((HOST, port))
         found.listen(256)
     except OSError:

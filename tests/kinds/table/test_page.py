@@ -79,6 +79,14 @@ def test_shares_are_those_of_the_drawn_rows(page):
     assert len(towns) == 21
 
 
+@pytest.mark.filterwarnings("ignore:age in row 1 of the form")
+def test_a_number_that_the_data_have_not_is_said(page):
+    tokens = torch.zeros(1, 5, dtype=torch.long)
+    assert page.notes(tokens, page.from_page([{"age": "30", "sex": "F"}])) == []
+    said = page.notes(tokens, page.from_page([{"age": "200"}]))
+    assert said == ["age = 200: treated as the nearest; age has: 17..66"]
+
+
 def test_files_hold_the_rows_that_were_shown(page, tmp_path):
     row = {"age": "30", "sex": "F", "town": "town 3", "job": "", "born": "1999-01-11"}
     page.write([row], tmp_path / "a.csv")

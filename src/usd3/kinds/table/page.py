@@ -13,7 +13,7 @@ from usd3._internal.checks import require, require_type
 from usd3._internal.messages import suggestion
 from usd3.kinds.page import Frame, FromPage, Page, nested
 from usd3.kinds.table.categories import Categories
-from usd3.kinds.table.columns import Column
+from usd3.kinds.table.columns import Cells, Column
 from usd3.kinds.table.files import write_text
 from usd3.kinds.table.frames import require_pandas
 from usd3.kinds.table.kind import Table
@@ -93,6 +93,17 @@ class TablePage(Page):
         }
 
     # ---- what is said about drawn rows --------------------------------------------------------------------------
+
+    def notes(self, tokens: Tensor, prompt: FromPage) -> list[str]:
+        """Which of the typed numbers the data have not: they count as the nearest that training had."""
+        typed, lines = _filled(prompt.typed[0]), []
+        for column in self.kind.schema:
+            if column.name in typed and isinstance(column, Numbers):
+                cells = Cells(require_pandas().Series([typed[column.name]], dtype=object), self.kind.form.missing)
+                raw, (low, high) = column.raw_of_data(cells)[0][0], column.distribution.ends
+                if not low[0] <= raw <= high[-1]:
+                    lines.append(f"{column.name} = {typed[column.name]}: treated as the nearest; {column.has()}")
+        return lines
 
     def shares(self, tokens: Tensor, prompt: FromPage) -> dict[str, list[tuple[str, float]]] | None:
         """How often each value was drawn for each empty field. Numbers are in groups of neighbours, in their order."""
