@@ -11,7 +11,7 @@
  *   editors/        one module for each kind of editor; the model names its own
  *
  * An editor is a module with `create(context)`, `labels` of the buttons and `keys` for the help. `create` returns
- * `{element, tools, show({object, result, frame, drawn, chosen}), plan(action, doc), thumbnail(object, options)}` and, where
+ * `{element, tools, results, show({object, result, frame, drawn, chosen}), plan(action, doc), thumbnail(object, options)}` and, where
  * it has them, `reveal()`, `selected()`, `fillLabel(doc)`, `theme()`, `complete(object)`, and of music `notes(object)`,
  * `from()`, `to()`, `playhead(step)`, `canHarmonise`. `context` is made in studio.js. What is given is `object`, with
  * holes; what a network drew is `result`; both are never changed in place.

@@ -25,7 +25,7 @@ export function h(tag, properties = {}, ...children) {
 export function button(label, listener, { icon: name, title, pressed, ...rest } = {}) {
   const content = [name ? icon(name) : null, label ? h("span", { text: label }) : null];
   return h("button", {
-    type: "button", title, "aria-label": label ? null : title, "aria-pressed": pressed, on: { click: listener }, ...rest,
+    type: "button", title, "aria-label": label ? null : title, "aria-pressed": pressed === undefined ? null : String(pressed), on: { click: listener }, ...rest,
   }, ...content);
 }
 
@@ -56,8 +56,18 @@ const ICONS = {
   star: "M12 4l2.4 5 5.6.7-4.1 3.8 1.1 5.5-5-2.8-5 2.8 1.1-5.5L4 9.7 9.600 9z",
   compare: "M9 4v16M4 7h5M4 17h5M15 4v16M20 7h-5M20 17h-5",
   down: "M6 9l6 6 6-6",
-  settings: "M4 7h9M17 7h3M4 17h3M11 17h9M13 7a2 2 0 1 0 4 0 2 2 0 1 0-4 0M7 17a2 2 0 1 0 4 0 2 2 0 1 0-4 0",
+  melody: "M9 18V6l10-2v11M9 18a2.5 2.5 0 1 1-5 0 2.5 2.5 0 0 1 5 0zM19 15a2.5 2.5 0 1 1-5 0 2.5 2.5 0 0 1 5 0z",
+  chorale: "M4 6h7M14 6h6M4 10h4M11 10h9M4 14h9M16 14h4M4 18h5M12 18h8",
+  board: "M4 4h16v16H4zM4 9.300h16M4 14.700h16M9.300 4v16M14.700 4v16",
+  text: "M5 6h14M5 10h14M5 14h5M13 14h6M5 18h8",
+  sequence: "M7 3c0 6 10 6 10 12 0 3-2 5-5 6M17 3c0 6-10 6-10 12 0 3 2 5 5 6M9 6h6M9 17.500h6",
+  table: "M4 5h16v14H4zM4 10h16M10 5v14",
+  image: "M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15 9v.01",
+  array: "M5 5h3v3H5zM10.500 5h3v3h-3zM16 5h3v3h-3zM5 10.500h3v3H5zM10.500 10.500h3v3h-3zM16 10.500h3v3h-3zM5 16h3v3H5zM10.500 16h3v3h-3zM16 16h3v3h-3z",
 };
+
+/** Whether there is an icon of this name. */
+export const hasIcon = (name) => Object.hasOwn(ICONS, name);
 
 /** A decorative icon: hidden from screen readers. */
 export function icon(name) {

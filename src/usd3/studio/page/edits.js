@@ -51,4 +51,4 @@ export function plan(action, doc, model, selected) {
 export const hasGaps = ({ object, result }) => result !== null && hasOpen(merged(object, result)) && !isOpen(merged(object, result));
 
 /** What the button of a fill says. */
-export const fillLabel = (doc, word = "Fill the rest") => (hasGaps(doc) ? "Fill the gaps" : doc.result === null ? word : "Draw the rest again");
+export const fillLabel = (doc, word = "Fill the rest") => (hasGaps(doc) ? "Fill the gaps" : doc.result === null ? word : "Draw again");

@@ -14,7 +14,8 @@ export class Files {
   /** Show what the open model has: examples, endings that it reads and writes. */
   show({ prompts = [], reads = [], writes = [], example }) {
     this.#examples = 0;
-    this.format = h("select", { "aria-label": "Format to save" }, ...writes.map((ending) => h("option", { value: ending, text: ending })));
+    const usual = writes.find((ending) => reads.includes(ending)) ?? writes[0];
+    this.format = h("select", { "aria-label": "Format to save" }, ...writes.map((ending) => h("option", { value: ending, text: ending, selected: ending === usual })));
     this.element.replaceChildren(...[
       prompts.length > 0 && button("Example", () => this.#put(prompts[this.#examples++ % prompts.length], "example put in"), { icon: "star", title: "Put in an example" }),
       reads.length > 0 && button("Load", () => this.#choose(reads), { icon: "open", title: `Load a file: ${reads.join(", ")}`, id: "load" }),

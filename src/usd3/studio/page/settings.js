@@ -33,7 +33,7 @@ export class Settings {
         slider("Temperature", "temperature", { min: 0.1, max: 2, step: 0.05, value: 1 }, "Below 1 is safer, above 1 is bolder"),
         slider("Top p", "top_p", { min: 0.05, max: 1, step: 0.05, value: 1 }, "Only the likeliest choices, up to this share"),
       ] : []),
-      ...(model.guided ? [slider("Guidance", "guidance", { min: 0, max: 5, step: 0.1, value: 1 }, "How strongly the label is followed")] : []),
+      ...(model.guided ? [slider("Guidance", "guidance", { min: 0, max: 5, step: 0.1, value: 1 }, Object.keys(model.labels ?? {}).length ? "How strongly the label is followed" : "How strongly what is given is followed")] : []),
       ...Object.entries(model.labels ?? {}).map(([name, values]) => field(name, null, h("select", { name: `label:${name}` },
         h("option", { value: "", text: "any" }), ...values.map((value) => h("option", { value, text: value }))))),
       field("Seed", "The same seed and settings draw the same result", h("div", { class: "row" }, seed, this.fresh)),
@@ -60,7 +60,7 @@ export class Settings {
       const element = this.form.elements[name];
       if (element && value !== null && value !== undefined) element.value = value;
     }
-    Object.entries(values.where ?? {}).forEach(([name, value]) => {
+    Object.entries(typeof values.where === "object" ? values.where ?? {} : {}).forEach(([name, value]) => {
       const element = this.form.elements[`label:${name}`];
       if (element) element.value = value;
     });

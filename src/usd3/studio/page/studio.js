@@ -106,6 +106,7 @@ export class Studio {
     this.editor = module.create(this.#context());
     $("tools").replaceChildren(...[this.editor.tools].filter(Boolean));
     $("editor").replaceChildren(this.editor.element);
+    $("results").replaceChildren(...[this.editor.results].filter(Boolean));
     $("title").textContent = model.title;
     $("description").textContent = model.description;
     document.title = `${model.title} · USD3 studio`;
@@ -121,7 +122,6 @@ export class Studio {
     $("stage").hidden = !open;
     $("share").hidden = !open;
     $("history").classList.toggle("away", !open);
-    $("home-button").disabled = !open;
   }
 
   /** What editors can do with the studio. */
@@ -167,11 +167,11 @@ export class Studio {
       const { send, keep, where } = this.editor.plan(action, this.store.doc);
       this.settings.roll();
       const body = { model: this.model.model, object: send, ...this.settings.values, frames: FRAMES };
-      if (where) body.where = { ...body.where, ...where };
+      if (where) body.where = [...Object.entries(body.where ?? {}), ...where].map((pair) => pair.join("=")).join(",");
       const done = await this.#run(body, keep, play);
       if (!done) return;
       await play();
-      const sentence = `${plural(done.objects.length, this.editor.one ?? "variant")} in ${done.seconds.toFixed(1)} s`;
+      const sentence = `${plural(done.objects.length, this.editor.one ?? "variant")} in ${done.seconds.toFixed(done.seconds < 0.1 ? 2 : 1)} s`;
       const sound = heard ? `, first sound after ${heard.toFixed(1)} s` : "";
       report.status([sentence + sound, ...(done.notes ?? [])].join(" · "));
     });

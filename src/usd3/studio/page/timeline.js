@@ -16,7 +16,7 @@ export class Timeline {
     this.slider = h("input", { type: "range", min: 0, max: 0, value: 0, step: 1, "aria-label": "Step of the denoising" });
     this.text = h("output", { class: "step" });
     this.slider.addEventListener("input", () => { this.pause(); this.#go(Number(this.slider.value)); });
-    element.replaceChildren(this.play, h("span", { class: "end", text: "noise" }), this.slider, h("span", { class: "end", text: "result" }), this.text);
+    element.replaceChildren(this.play, h("span", { class: "end", text: "noise" }), this.slider, this.text);
   }
 
   get frames() { return this.#frames; }

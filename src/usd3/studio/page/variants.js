@@ -45,7 +45,7 @@ export class Variants {
     const against = this.#compare && !isChosen ? drawn.objects[chosen] : null;
     const same = against && equal(object, against) ? ", the same as the chosen one" : "";
     const card = h("div", { class: `variant ${isChosen ? "chosen" : ""}` },
-      h("button", { type: "button", class: "adopt", "aria-pressed": isChosen, "aria-label": `Variant ${letter(index)}${same}`, on: { click: () => this.adopt(index) } },
+      h("button", { type: "button", class: "adopt", "aria-pressed": String(isChosen), "aria-label": `Variant ${letter(index)}${same}`, on: { click: () => this.adopt(index) } },
         editor.thumbnail(object, { against, request: drawn.request.object }), h("span", { class: "letter", text: letter(index) })));
     if (editor.notes) {
       const play = button("", () => this.play(index), { icon: playing === index ? "stop" : "play", title: playing === index ? "Stop" : `Play variant ${letter(index)}`, class: "play" });

@@ -95,7 +95,7 @@ export function create(context) {
   }
 
   return {
-    element: h("div", { class: "board-editor" }, grid, pad), tools: null, fillLabel: (document_) => fillLabel(document_, labels.fill).replace("Draw the rest", "Solve"),
+    element: h("div", { class: "board-editor" }, grid, pad), tools: null, fillLabel: (document_) => fillLabel(document_, labels.fill).replace("Draw", "Solve"),
     plan: (action, document_) => plan(action, document_, model, null),
     show({ object, result, frame }) {
       const given = flat(object);

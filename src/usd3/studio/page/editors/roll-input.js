@@ -114,7 +114,7 @@ const KEYS = {
   ArrowUp: (roll, event) => roll.move(0, 1, event), ArrowDown: (roll, event) => roll.move(0, -1, event),
   Home: (roll) => roll.moveTo(0), End: (roll) => roll.moveTo(Infinity),
   Enter: (roll) => roll.press(), " ": (roll) => roll.press(),
-  l: (roll) => roll.toggleLock(), r: (roll) => roll.rest(), p: (roll) => roll.play(),
+  l: (roll) => roll.toggleLock(), r: (roll) => roll.putRest(), p: (roll) => roll.play(),
   Delete: (roll) => roll.erase(), Backspace: (roll) => roll.erase(),
   "+": (roll) => roll.zoom(1.3), "=": (roll) => roll.zoom(1.3), "-": (roll) => roll.zoom(1 / 1.3),
   "[": (roll) => roll.changeLength(-1), "]": (roll) => roll.changeLength(1),

@@ -9,7 +9,7 @@ export const palette = () => ({
   white: colour("--roll-white"), black: colour("--roll-black"), line: colour("--roll-line"), beat: colour("--roll-beat"),
   bar: colour("--roll-bar"), ink: colour("--ink"), muted: colour("--muted"), card: colour("--card"),
   accent: colour("--accent"), soft: colour("--accent-soft"), key: colour("--key-white"), keyBlack: colour("--key-black"),
-  voices: [0, 1, 2, 3].map((voice) => colour(`--voice-${voice}`)), font: "12px " + colour("--sans"),
+  voices: [0, 1, 2, 3].map((voice) => colour(`--voice-${voice}`)), sans: colour("--sans"), font: "11px " + colour("--sans"),
 });
 
 /**
@@ -188,7 +188,7 @@ function keys(context, view, state, colours) {
   context.clip();
   const sounding = new Map();
   if (state.playhead !== null) state.shown.forEach((pitches_, voice) => sounding.set(pitches_[Math.floor(state.playhead)], voice));
-  context.font = colours.font;
+  context.font = `500 ${Math.min(11, view.rowHeight + 1)}px ${colours.sans}`;
   for (const pitch of pitches(view)) {
     const [y, black, voice] = [view.y(pitch), isBlack(pitch), sounding.get(pitch)];
     context.fillStyle = voice !== undefined ? colours.voices[voice % 4] : black ? colours.keyBlack : colours.key;
@@ -206,6 +206,7 @@ function keys(context, view, state, colours) {
   context.fillStyle = colours.bar;
   context.fillRect(view.keys - 1, 0, 1, view.height);
   context.fillStyle = colours.muted;
+  context.font = colours.font;
   context.textAlign = "right";
   context.textBaseline = "middle";
   context.fillText("rest", view.keys - 7, view.bottom + view.lane / 2 + 1);

@@ -28,7 +28,7 @@ export function toolbar({ names, roll, length: choices, onTool, onLength }) {
     button(name, () => roll.chooseVoice(voice), { pressed: voice === 0, class: "voice", data: { voice }, title: `Draw the ${name.toLowerCase()} (key ${voice + 1})` }));
   const length = h("select", { "aria-label": "Length of new notes", title: "Length of new notes", on: { change: () => onLength(Number(length.value)) } },
     ...choices.map(({ name, steps }) => h("option", { value: steps, text: `${name} note`, selected: steps === roll.length })));
-  const zoom = h("div", { class: "group" },
+  const zoom = h("div", { class: "group zoom" },
     button("", () => roll.zoom(1 / 1.4), { icon: "minus", title: "Zoom out" }),
     button("", () => roll.zoom(1.4), { icon: "plus", title: "Zoom in" }));
   return {

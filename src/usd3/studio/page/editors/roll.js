@@ -104,7 +104,7 @@ export function create(context) {
       const done = note ? toggle(roll, note) : place(state.cursor.pitch ?? roll.rest);
       context.announce(`${here()}: ${done}`);
     },
-    rest() { if (state.cursor) { place(roll.rest); context.announce(`${here()}: rest`); } },
+    putRest() { if (state.cursor) { place(roll.rest); context.announce(`${here()}: rest`); } },
     toggleLock() {
       if (state.selection) return onSelection(selectionIsGiven() ? "unlock" : "lock");
       const note = state.cursor && anyNoteAt(roll, state.cursor);

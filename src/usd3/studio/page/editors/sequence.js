@@ -14,12 +14,16 @@ export function create(context) {
   const { alphabet, hole, length } = context.model.editor;
   const sign = hole ?? "_";
   const isHole = (letter) => !alphabet.includes(letter) && !alphabet.includes(letter.toUpperCase());
-  return written(context, {
-    hole: sign, isHole, title: `Your sequence, of ${length} letters ${alphabet.length <= 30 ? alphabet : ""}`, style: "letters",
+  const fixed = !context.model.editor.shorter && hole;
+  const editor = written(context, {
+    hole: sign, isHole, title: `Your sequence, of ${length} letters ${alphabet.length <= 30 ? alphabet : ""}`, style: "letters", most: length,
     placeholder: `${sign} is a hole. What is not typed is drawn.`,
     clean: (text) => text.replace(/\s+/g, ""),
     render: (parts) => groups(parts, alphabet),
   });
+  /** What is not typed at the end is open. */
+  const padded = (text) => (fixed && text !== "" ? text.padEnd(length, hole) : text);
+  return { ...editor, plan: (action, doc) => { const { send, keep } = editor.plan(action, doc); return { send: padded(send), keep }; } };
 }
 
 /** Letters in groups, each with the place of its first letter. */

@@ -26,15 +26,15 @@ export function create(context) {
   }
 
   return {
-    element: h("div", { class: "table-editor" }, h("p", { class: "caption", text: "One row. Leave empty what is to be drawn; 30..40 or nurse|clerk are conditions." }), form, charts, rows),
-    tools: null, ownsVariants: true, one: "row",
+    element: h("div", { class: "table-editor" }, h("p", { class: "caption", text: "One row. Leave empty what is to be drawn; 30..40 or nurse|clerk are conditions." }), form),
+    results: h("div", { class: "table-results" }, charts, rows), tools: null, ownsVariants: true, one: "row",
     plan(action, { object }) {
       const empty = context.model.example;
-      const where = conditions.size && action !== "generate" ? Object.fromEntries(conditions) : null;
+      const where = conditions.size && action !== "generate" ? [...conditions] : null;
       return action === "generate" ? { send: empty, keep: empty } : { send: object, keep: object, where };
     },
     show({ object, frame, drawn }) {
-      const asked = drawn?.request.where ?? {};
+      const asked = conditionsOf(drawn?.request.where);
       for (const { name } of columns) {
         if (object[name] !== null) conditions.delete(name);
         else if (asked[name] && !conditions.has(name) && document.activeElement !== fields.get(name).input) conditions.set(name, asked[name]);
@@ -45,13 +45,16 @@ export function create(context) {
       charts.hidden = rows.hidden = !drawn || frame !== null;
       if (drawn && !frame && rows.drawn !== drawn) {
         rows.drawn = drawn;
-        charts.replaceChildren(...Object.entries(drawn.shares ?? {}).map(([name, shares]) => chart(name, shares)));
+        charts.replaceChildren(...Object.entries(drawn.shares ?? {}).map(([name, shares]) => (isOrdered(columns, name) ? histogram : chart)(name, shares)));
         rows.replaceChildren(table(columns, drawn));
       }
     },
     thumbnail: () => h("span"),
   };
 }
+
+/** The conditions in the text that was sent, by column. */
+const conditionsOf = (where) => (typeof where === "string" ? Object.fromEntries(where.split(",").map((part) => part.split("="))) : {});
 
 /** The field of a column: a choice of values, or a text with the ends of the numbers as a hint. */
 function field({ name, kind, values, low, high, more }, change) {
@@ -76,13 +79,34 @@ function field({ name, kind, values, low, high, more }, change) {
   };
 }
 
+const isOrdered = (columns, name) => ["number", "date"].includes(columns.find((column) => column.name === name).kind);
+
+/** The label of a group, such as "17–20" for "17.0..20.0". */
+const tidy = (label) => label.split("..").map((end) => end.replace(/\.0+$/, "")).join("–");
+
+/** How often values of neighbouring groups were drawn, as upright bars in their order. */
+function histogram(name, shares) {
+  const most = Math.max(...shares.map(([, share]) => share), 1e-9);
+  const bars = shares.map(([value, share]) => {
+    const bar = h("span", { class: "upright", title: `${tidy(value)}: ${percent(share)}` }, h("i"), h("span", { class: "hidden", text: `${tidy(value)}: ${percent(share)}` }));
+    bar.firstElementChild.style.height = `${(share / most) * 100}%`;
+    return h("li", {}, bar);
+  });
+  const [first, last] = [shares[0]?.[0] ?? "", shares.at(-1)?.[0] ?? ""];
+  const [likely] = shares.reduce((best, pair) => (pair[1] > best[1] ? pair : best), ["", 0]);
+  return h("figure", { class: "chart" }, h("figcaption", {}, name, h("small", { text: `most often ${tidy(likely)}` })), h("ol", { class: "histogram" }, ...bars),
+    h("div", { class: "row between axis", "aria-hidden": "true" }, h("span", { text: tidy(first).split("–")[0] }), h("span", { text: tidy(last).split("–").at(-1) })));
+}
+
+const percent = (share) => `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
+
 /** How often each value was drawn, as bars. */
 function chart(name, shares) {
   const most = Math.max(...shares.map(([, share]) => share), 1e-9);
   const bars = shares.map(([value, share]) => {
     const bar = h("span", { class: "bar" });
     bar.style.width = `${(share / most) * 100}%`;
-    return h("li", {}, h("span", { class: "value", text: value, title: value }), h("span", { class: "track" }, bar), h("span", { class: "share", text: `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %` }));
+    return h("li", {}, h("span", { class: "value", text: value, title: value }), h("span", { class: "track" }, bar), h("span", { class: "share", text: percent(share) }));
   });
   return h("figure", { class: "chart" }, h("figcaption", { text: name }), h("ol", {}, ...bars));
 }

@@ -7,9 +7,9 @@ export const keys = [["_", "a gap of one character"], ["Ctrl + Enter", "fill the
 
 /** @param {Object} context see studio.js */
 export function create(context) {
-  const { hole = "_" } = context.model.editor;
+  const { hole = "_", unit, length } = context.model.editor;
   const editor = written(context, {
-    hole, isHole: (character) => character === hole, title: "Your text", style: "prose",
+    hole, isHole: (character) => character === hole, title: "Your text", style: "prose", most: unit === "characters" ? length : undefined,
     placeholder: `It was the ${hole.repeat(4)} of times. Each ${hole} is a gap of one character; without gaps, the text is continued.`,
     render: (parts, marked) => marked(parts),
   });

@@ -64,13 +64,14 @@ function split(prompt, isHole) {
  * An editor of strings.
  * @param {Object} context see studio.js
  * @param {{hole: string, isHole: (character: string) => boolean, title: string, placeholder: string, style: string,
- *   clean?: (text: string) => string, render: (parts: Part[]) => Node[]}} form
+ *   clean?: (text: string) => string, most?: number, render: (parts: Part[]) => Node[]}} form
  */
-export function written(context, { hole, isHole, title, placeholder, style, clean, render }) {
+export function written(context, { hole, isHole, title, placeholder, style, clean, most, render }) {
   let typed = 0;
   const field = h("textarea", { class: `prompt ${style}`, id: "prompt", rows: 4, placeholder, spellcheck: "false", autocapitalize: "off" });
   const mirror = h("div", { class: `mirror ${style}`, "aria-hidden": "true" });
   const sheet = h("div", { class: `sheet ${style}`, tabindex: 0, role: "region", "aria-label": "What the network wrote" });
+  const count = h("output", { class: "count", for: "prompt" });
   const gap = button("Make a gap", () => makeGap(), { icon: "eraser", title: `Replace the marked letters by gaps (${hole}), or put one in` });
   const take = button("Continue with this", () => context.commit({ object: context.doc().result, result: null, drawn: null }), { icon: "lock", title: "Put the result into the field, to edit it further" });
   const bar = h("div", { class: "row between sheet-bar" }, h("h2", { text: "Result" }), take);
@@ -110,7 +111,7 @@ export function written(context, { hole, isHole, title, placeholder, style, clea
   return {
     marked, element: h("div", { class: "written" },
       h("label", { for: "prompt", class: "caption", text: title }),
-      h("div", { class: "prompt-frame" }, mirror, field), h("div", { class: "row" }, gap),
+      h("div", { class: "prompt-frame" }, mirror, field), h("div", { class: "row between" }, gap, count),
       bar, sheet),
     tools: null, wideVariants: true,
     plan: (action, { object }) => {
@@ -120,6 +121,8 @@ export function written(context, { hole, isHole, title, placeholder, style, clea
     show({ object, result, frame, drawn }) {
       if (field.value !== object) field.value = object;
       mirror.replaceChildren(...split(object, isHole).map(({ text, hole: isGap }) => h(isGap ? "mark" : "span", { text })), "\n");
+      count.textContent = most ? `${object.length} of ${most}` : "";
+      count.classList.toggle("over", object.length > most);
       field.style.height = "auto";
       field.style.height = `${Math.min(field.scrollHeight + 2, 320)}px`;
       const prompt = drawn?.request.object ?? object;
