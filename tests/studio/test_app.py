@@ -331,3 +331,10 @@ def test_errors_name_files_and_no_folders_of_this_computer(browser, folder, monk
 
 def test_health_counts_what_waits(browser):
     assert browser.get("/api/health").json()["queue"] == 0
+
+
+def test_more_requests_than_the_desk_can_take_are_refused(browser, studio, monkeypatch):
+    monkeypatch.setattr("usd3.studio.app._MOST_PENDING", 0)
+    answer = browser.post("/api/open", json={"model": "bach"})
+    assert "try again" in refused(answer, 503)
+    assert answer.headers["retry-after"] == "2"

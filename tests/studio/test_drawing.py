@@ -7,6 +7,9 @@ import torch
 
 from support.studio import small_kinds, small_model
 from usd3._internal.random import seed_of
+from usd3.core.options import DiffusionConfig
+from usd3.methods.options import MethodConfig
+from usd3.nets.options import ModelConfig
 from usd3.studio.drawing import draw, read_wish
 from usd3.studio.jobs import Cancelled
 from usd3.studio.models import Shelf
@@ -229,3 +232,27 @@ def test_a_wish_without_settings_has_the_usual_ones_and_a_seed_of_its_own(shelf,
 def test_an_error_of_the_draw_speaks_of_the_fields_of_the_page(shelf, folder):
     with pytest.raises(ValueError, match=r"^guidance = 3\.0"):
         drawn(shelf, folder, "array", guidance=3.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "net"), [("d3pm", "transformer"), ("sedd", "transformer"), ("sddm", "hollow_transformer")]
+)
+def test_other_methods_are_watched_too(method, net, tmp_path):
+    kind = small_kinds(tmp_path)["array"]
+    steps = 20 if method == "d3pm" else None
+    diffusion = DiffusionConfig(noise="uniform", num_steps=steps)
+    network = ModelConfig(net=net, hollow=False, dim=8, depth=1, heads=2, mlp=8, time_dim=8)
+    small_model(tmp_path / "model", kind, method=MethodConfig(method), diffusion=diffusion, model=network)
+    model = Shelf((tmp_path,), device="cpu").open(str(tmp_path / "model"))
+    listener = Listening()
+    fields = {"model": "", "object": [[1, 2, -1, -1], *[[-1] * 4] * 2], "steps": 6, "num": 2, "seed": 1, "frames": 3}
+    done = draw(model, read_wish(fields, model), listener)
+    assert len(done["objects"]) == 2
+    frames = listener.named("frame")
+    assert len(frames) == 3
+    assert all(frame["object"][0][:2] == [1, 2] for frame in frames)
+    assert listener.named("first")[0]["object"] == done["objects"][0]
+    assert model.about()["tempered"] is (method != "sedd")
+    if method == "sedd":
+        with pytest.raises(ValueError, match=r"temperature = 0\.5"):
+            draw(model, read_wish({**fields, "temperature": 0.5}, model), listener)

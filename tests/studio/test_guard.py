@@ -68,6 +68,7 @@ def test_other_pages_are_refused(origin, studio):
 def test_what_a_browser_says_about_other_sites_counts(studio):
     for site, status in (("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)):
         assert client(studio, **{"Sec-Fetch-Site": site}).get("/api/health").status_code == status
+        assert client(studio, **{"Sec-Fetch-Site": site}).get(f"/?token={TOKEN}").status_code == 200
 
 
 @pytest.mark.parametrize("address", ["/", f"/?token={TOKEN}", "/api/health", "/api/nothing", "/page/nothing.js", "/x"])

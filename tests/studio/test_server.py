@@ -14,7 +14,7 @@ import pytest
 
 from support.places import ROOT
 from support.studio import TOKEN, events, served, studio_in
-from usd3.studio.server import HOST, free_socket
+from usd3.studio.server import HOST, free_socket, serve
 
 LONG = 1000  # steps
 
@@ -206,3 +206,35 @@ def _listens(port):
         socket.create_connection((HOST, port), timeout=1).close()
         return True
     return False
+
+
+def test_the_browser_is_opened_with_the_link_and_ctrl_c_ends_it_all(folder, monkeypatch):
+    opened, said = [], []
+
+    def run(server, sockets):
+        assert sockets[0].getsockname()[0] == "127.0.0.1"
+        wait_until(lambda: opened)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("uvicorn.Server.run", run)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    serve(studio_in(folder).shelf, 0, token="abc", say=said.append)
+    assert said[0].endswith(opened[0])
+    assert opened[0].endswith("/?token=abc")
+    assert said[-1] == "usd3 studio has ended."
+
+
+def test_the_browser_stays_closed_where_nobody_wants_it(folder, monkeypatch):
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: None)
+    monkeypatch.setattr("webbrowser.open", lambda link: pytest.fail("opened"))
+    lines = []
+    serve(studio_in(folder).shelf, 0, browse=False, say=lines.append)
+    serve(studio_in(folder).shelf, 0, browse=False, say=lines.append)
+    links = [line for line in lines if "token=" in line]
+    assert len({link.partition("token=")[2] for link in links}) == 2
+
+
+def test_no_free_port_is_one_line(monkeypatch):
+    monkeypatch.setattr("usd3.studio.server._MOST_TRIED", 1)
+    with free_socket(0) as first, pytest.raises(OSError, match="--port"):
+        free_socket(first.getsockname()[1])

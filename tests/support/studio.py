@@ -61,17 +61,13 @@ def small_kinds(folder: Path) -> dict[str, Kind]:
 def small_model(folder: Path, kind: Kind, noise: str = "absorbing", **config) -> Pipeline:
     """An untrained model of this kind, written into a folder."""
     torch.manual_seed(1)
-    pipeline = Pipeline(
-        PipelineConfig(
-            kind.num_classes,
-            list(kind.shape),
-            DiffusionConfig(noise=noise),
-            model=ModelConfig(dim=8, depth=1, heads=2, mlp=8, time_dim=8),
-            kind=kind.as_dict(),
-            given="random",
-            **config,
-        )
-    )
+    usual = {
+        "diffusion": DiffusionConfig(noise=noise),
+        "model": ModelConfig(dim=8, depth=1, heads=2, mlp=8, time_dim=8),
+        "given": "random",
+    }
+    parts = usual | config
+    pipeline = Pipeline(PipelineConfig(kind.num_classes, list(kind.shape), kind=kind.as_dict(), **parts))
     for weight in pipeline.model.parameters():  # a new network says the same everywhere
         torch.nn.init.normal_(weight, std=0.3)
     pipeline.save_pretrained(folder)

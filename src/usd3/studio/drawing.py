@@ -3,7 +3,7 @@
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -139,7 +139,7 @@ def draw(model: Open, wish: Wish, listener: Listener) -> dict[str, Any]:
             "guidance_scale": wish.guidance,
             "labels": labels,
             "callback": watch.after_step,
-            "adjust": watch.see if pipeline.method.reads != "ratio" else None,
+            "adjust": watch.see_logits if watch.reads_logits else None,
         }
         parts = [1, wish.num - 1] if page.shows_first and wish.num > 1 else [wish.num]
         x = _drawn(model, wish.prompt, parts[0], rest, how | {"seed": wish.seed})
@@ -182,7 +182,8 @@ def _in_words_of_the_page(message: str) -> str:
 class _Watch:
     """Follows a draw: counts the calls of the network, tells of the progress, and shows some steps of the first object.
 
-    The network's logits come through `Pipeline.sample(adjust=...)`, so a frame needs no call of its own.
+    The network's logits come through `Pipeline.sample(adjust=...)`, so a frame needs no call of its own. Where the
+    output is no logits, a frame shows the state alone.
     """
 
     def __init__(self, model: Open, wish: Wish, listener: Listener):
@@ -192,6 +193,7 @@ class _Watch:
         self._all_steps = self._steps * (2 if model.page.shows_first and wish.num > 1 else 1)
         self._done, self._shown, self._told = 0, 0, 0.0
         self._given = wish.prompt.given[0]
+        self.reads_logits = model.pipeline.method.reads != "ratio"
 
     def before_call(self, network: Any, inputs: Any) -> None:
         """Called before each call of the network."""
@@ -201,23 +203,34 @@ class _Watch:
     def after_step(self, step: Step) -> None:
         """Called after each step, of each batch."""
         self.listener.check()
+        if not self.reads_logits:
+            self._show(lambda: self._state(step.x_t[0].cpu()))
         self._done = min(self._done + 1, self._all_steps)
         now = time.monotonic()
         if now - self._told >= _SECONDS_APART or self._done == self._all_steps:
             self._told = now
             self.listener.tell("progress", {"step": self._done, "steps": self._all_steps, "calls": self.calls})
 
-    def see(self, logits: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+    def see_logits(self, logits: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """The logits as they are, after a look at those of the first object."""
+        self._show(lambda: self._guess(logits[:1], x_t[:1], t[:1].double()))
+        return logits
+
+    def _show(self, frame: Callable[[], Frame]) -> None:
+        """Tell of a step of the first object, if the next frame is due."""
         is_first = self._done < self._steps
         if is_first and self._shown < self.wish.frames and self._done * self.wish.frames >= self._shown * self._steps:
             self._shown += 1
-            frame = self._frame(logits[:1], x_t[:1], t[:1].double())
-            shown = self.model.page.frame(frame, self.wish.prompt)
+            shown = self.model.page.frame(frame(), self.wish.prompt)
             self.listener.tell("frame", {"step": self._done, "steps": self._steps, **shown})
-        return logits
 
-    def _frame(self, logits: Tensor, x: Tensor, time: Tensor) -> Frame:
+    def _state(self, x: Tensor) -> Frame:
+        """An object as it is: only a mask is open."""
+        noise, top = self.model.pipeline.diffusion.noise, self.model.kind.num_classes - 1
+        is_open = torch.zeros_like(x, dtype=torch.bool) if noise.mask is None else x == noise.mask
+        return Frame(self.model.pipeline.decoded(x.clamp(max=top)), (~is_open).double(), is_open)
+
+    def _guess(self, logits: Tensor, x: Tensor, time: Tensor) -> Frame:
         """The first object: what is still noise as the network guesses it, the rest as it is."""
         process = self.model.pipeline.diffusion
         noise = process.noise

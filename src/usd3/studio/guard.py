@@ -99,9 +99,10 @@ class Guard:
             return "this studio answers to 127.0.0.1 and localhost alone"
         if any(origin != f"{scope['scheme']}://{hosts[0]}" for origin in origins):
             return "this studio answers to its own page alone"
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return "this studio answers to its own page alone"
         path = scope["path"]
+        from_elsewhere = headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+        if from_elsewhere and path.startswith("/api/"):  # the link itself may be anywhere
+            return "this studio answers to its own page alone"
         if path.startswith("/api/") and not self._is_token(headers.get(TOKEN_HEADER, "")):
             return "the token is missing or wrong: open the link that usd3 studio printed"
         if path == "/" and not self._is_token(_query(scope).get("token", "")):
