@@ -12,7 +12,7 @@ const SWATCHES = 24;
 const QUICK = 900; // milliseconds between two digits of one number
 
 /** The colour of a category; those of few categories are far apart. */
-const hue = (value, count) => `hsl(${Math.round((count <= SWATCHES ? value / count : (value * 0.618) % 1) * 330 + 14)} 62% ${52 + (value % 3) * 6}%)`;
+export const hue = (value, count) => `hsl(${Math.round((count <= SWATCHES ? value / count : (value * 0.618) % 1) * 330 + 14)} 62% ${52 + (value % 3) * 6}%)`;
 
 /** Rows and columns in which an object of any shape is shown. */
 export function layout(shape) {
@@ -103,16 +103,19 @@ export function create(context) {
       };
       grid.repaint();
     },
-    thumbnail(object, { against }) {
-      const scale = Math.max(1, Math.min(8, Math.floor(160 / columns)));
-      const canvas = h("canvas", { class: "thumbnail pixels", "aria-hidden": "true" });
-      const paint = sharp(canvas, columns * scale, rows * scale);
-      const other = against && flat(against);
-      flat(object).forEach((category, i) => {
-        paint.fillStyle = other && other[i] === category ? colour("--bar-grey") : hue(category, count);
-        paint.fillRect((i % columns) * scale, Math.floor(i / columns) * scale, scale, scale);
-      });
-      return canvas;
-    },
+    thumbnail: (object, { against }) => mosaic(object, against, columns, count),
   };
+}
+
+/** A small picture of an object in rows of `columns` cells; grey where it is as `against` is. */
+export function mosaic(object, against, columns, count) {
+  const scale = Math.max(1, Math.min(8, Math.floor(160 / columns)));
+  const [values, other] = [flat(object), against && flat(against)];
+  const canvas = h("canvas", { class: "thumbnail pixels", "aria-hidden": "true" });
+  const paint = sharp(canvas, columns * scale, Math.ceil(values.length / columns) * scale);
+  values.forEach((category, i) => {
+    paint.fillStyle = other && other[i] === category ? colour("--bar-grey") : hue(category, count);
+    paint.fillRect((i % columns) * scale, Math.floor(i / columns) * scale, scale, scale);
+  });
+  return canvas;
 }

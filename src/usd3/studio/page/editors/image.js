@@ -4,7 +4,7 @@ import * as api from "../api.js";
 import { button, colour, h } from "../dom.js";
 import { fillLabel, lock, openUp, plan, unlock } from "../edits.js";
 import { OPEN, flat, hasOpen, mapped, merged } from "../objects.js";
-import { layout } from "./array.js";
+import { hue, layout, mosaic } from "./array.js";
 import { cellGrid } from "./cells.js";
 
 export const labels = { fill: "Fill the rest" };
@@ -22,13 +22,15 @@ export function create(context) {
   let tool = "erase";
   let brush = 2;
   let wanted = null;
+  let asking = false;
+  const { missing } = model.editor; // why there are no pictures
   const doc = () => ({ object: context.doc().object, result: context.doc().result });
 
   const grid = cellGrid({
     rows: height, columns: width, label: `Picture of ${height} by ${width} tokens. Arrow keys move, Enter erases.`, announce: context.announce,
     brushSize: () => brush,
     before(canvas, w, h_) {
-      if (state.picture) canvas.drawImage(state.picture, 0, 0, w, h_);
+      if (state.picture && !missing) canvas.drawImage(state.picture, 0, 0, w, h_);
     },
     paint: paintToken,
     describe: (cell) => (state.shown[cell] === OPEN ? "open" : state.given[cell] !== OPEN ? "locked" : "drawn"),
@@ -48,7 +50,11 @@ export function create(context) {
 
   /** Open tokens cover the picture; locked ones have a dot. */
   function paintToken(canvas, cell, { x, y, size }) {
-    const open = state.shown[cell] === OPEN || !state.picture;
+    const open = state.shown[cell] === OPEN || (!state.picture && !missing);
+    if (missing && !open) {
+      canvas.fillStyle = hue(state.shown[cell], model.num_classes);
+      canvas.fillRect(x, y, size + 0.5, size + 0.5);
+    }
     const veil = open ? 1 : state.sure ? 0.75 * (1 - state.sure[cell]) : 0;
     if (veil > 0.02) {
       canvas.globalAlpha = veil;
@@ -64,13 +70,16 @@ export function create(context) {
     }
   }
 
-  /** Show a picture of these tokens as soon as it is there; of several that wait, the newest. */
+  /** Show a picture of these tokens as soon as it is there. One is asked for at a time; of those that wait, the newest. */
   async function picture(tokens) {
     wanted = tokens;
+    if (asking) return;
+    asking = true;
     const image = await pictures.of(tokens);
-    if (wanted !== tokens || !image) return;
-    state.picture = image;
+    asking = false;
+    if (wanted === tokens || !state.picture) state.picture = image;
     grid.repaint();
+    if (wanted !== null && wanted !== tokens && image) picture(wanted);
   }
 
   const tools = [["erase", "eraser", "Erase"], ["lock", "lock", "Lock"], ["unlock", "unlock", "Unlock"]].map(([name, symbol, title]) =>
@@ -82,7 +91,7 @@ export function create(context) {
     ...BRUSHES.map((side) => h("option", { value: side, text: `${side} × ${side}`, selected: side === brush })));
 
   return {
-    element: h("div", { class: "image-editor" }, grid.element),
+    element: h("div", { class: "image-editor" }, missing && h("p", { class: "hint", text: missing }), grid.element),
     tools: h("div", { class: "tools", role: "toolbar", "aria-label": "Tools of the picture" }, h("div", { class: "group" }, ...tools), size),
     fillLabel, plan: (action, document_) => plan(action, document_, model, null), theme: grid.repaint,
     show({ object, result, frame, drawn, chosen }) {
@@ -93,11 +102,13 @@ export function create(context) {
         sure: frame && flat(frame.sure).map((sure, i) => (open[i] ? sure : 1)),
       };
       const whole = drawn && !frame && hasOpen(shown) ? mapped(shown, (value, old) => (value === OPEN ? old : value), drawn.objects[chosen]) : shown;
-      if (!hasOpen(whole)) picture(whole);
-      else state.picture = null;
+      if (missing) wanted = null;
+      else if (!hasOpen(whole)) picture(whole);
+      else state.picture = wanted = null;
       grid.repaint();
     },
-    thumbnail(object) {
+    thumbnail(object, { against }) {
+      if (missing) return mosaic(object, against, width, model.num_classes);
       const image = h("img", { class: "thumbnail square", alt: "" });
       pictures.of(object).then((loaded) => { if (loaded) image.src = loaded.src; });
       return image;

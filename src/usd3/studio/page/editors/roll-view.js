@@ -44,7 +44,7 @@ export class RollView {
 
   /** Make all these pitches visible. */
   fit({ low, high }) {
-    const wanted = high - low + 5;
+    const wanted = high - low + 4;
     const space = this.bottom - this.ruler;
     this.rowHeight = clamp(space / Math.max(wanted, 24), ROWS.least, ROWS.most);
     this.top = (low + high) / 2 + space / this.rowHeight / 2;
