@@ -47,7 +47,10 @@ def test_the_list_has_the_packaged_models_and_those_of_runs(tmp_path, monkeypatc
     assert {"bach", "sudoku", "runs/deep/mine"} <= set(listed)
     assert listed["bach"]["packaged"]
     assert listed["bach"]["kind"] == "melody"
+    assert listed["bach"]["title"] == "Bach's melodies"
     assert not listed["runs/deep/mine"]["packaged"]
+    assert listed["runs/deep/mine"]["title"] == "Mine"
+    assert listed["runs/deep/mine"]["description"] == "3 x 4 elements of 5 categories"
     assert not [name for name in listed if "bad" in name or "loop" in name]
     assert answer["chosen"] is None
 
@@ -152,6 +155,10 @@ def test_a_model_that_needs_code_of_others_is_refused_and_none_of_it_runs(tmp_pa
     for part, values in (("kind", {"name": "evil.Kind"}), ("model", {**config["model"], "net": "evil.Net"})):
         (folder / "config.json").write_text(json.dumps({**config, part: values}))
         assert "evil" in refused(browser.post("/api/open", json={"model": str(folder)}))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    folder.rename(tmp_path / "runs" / "model")
+    assert "runs/model" not in browser.get("/api/models").text
     assert not marker.exists()
 
 

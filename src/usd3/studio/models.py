@@ -1,6 +1,6 @@
 """The models that a page can choose, and those that are open."""
 
-import json
+import functools
 import os
 import threading
 from collections import OrderedDict
@@ -16,8 +16,10 @@ from usd3.kinds.base import Kind
 from usd3.kinds.page import Page
 from usd3.kinds.registry import RenderOptions
 from usd3.kinds.rendering import Request
-from usd3.pipeline.packaged import FOLDER, find_model, list_models, model_summary
+from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.packaged import FOLDER, PRESENTED, find_model, list_models
 from usd3.pipeline.pipeline import Pipeline
+from usd3.pipeline.trust import require_trusted
 
 __all__ = ["Open", "Shelf"]
 
@@ -25,7 +27,7 @@ _MOST_OPEN = 2
 _MOST_ELEMENTS = 2**16  # of an object that a browser can edit
 _MOST_STEPS = 1000
 _MOST_DRAWN = 2**18  # elements that one draw may have, but one object at least
-_MOST_CONFIG = 2**20  # bytes of a config.json that is looked at for the list
+_MOST_CONFIG = 2**24  # bytes of a config.json that is looked at for the list
 _MOST_FOLDERS, _MOST_LISTED, _DEEPEST = 2000, 50, 3  # of the search below ./runs
 
 
@@ -80,12 +82,13 @@ class Open:
         config, kind, page = self.pipeline.config, self.kind, self.page
         method = self.pipeline.method
         names = [name.partition(":")[0] for name in self.samplers]
+        title, line = _presented(self.name, kind.describe())
         follows = bool(config.labels) or config.given in ("random", "prefix", "data") or config.absent
         return {
             "model": self.name,
-            "title": _title(self.name),
+            "title": title,
             "kind": kind.name or type(kind).__name__,
-            "description": kind.describe(),
+            "description": line,
             "editor": page.editor(),
             "shape": list(kind.shape),
             "num_classes": kind.num_classes,
@@ -125,14 +128,18 @@ class Shelf:
 
     def list(self) -> list[dict[str, Any]]:
         """The packaged models, then the model folders below ./runs, as the page lists them."""
-        found = [_entry(name, FOLDER / name, summary, True) for name, summary in list_models().items()]
-        folders = [self.chosen] if self.chosen is not None and self.chosen not in list_models() else []
-        folders += [name for name in _folders_below(Path("runs")) if name not in folders]
-        for name in folders:
+        names = list(list_models())
+        names += [self.chosen] if self.chosen is not None and self.chosen not in names else []
+        names += [name for name in _folders_below(Path("runs")) if name not in names]
+        found = []
+        for name in names:
             folder = self._allowed(name)
-            if folder is not None:
-                found.append(_entry(name, folder, next(iter(model_summary(folder)), ""), False))
-        return [entry for entry in found if entry["kind"] is not None]
+            kind = None if folder is None else _kind_in(folder / "config.json")
+            if kind is not None:
+                title, line = _presented(name, kind[1])
+                about = {"name": name, "title": title, "kind": kind[0], "description": line}
+                found.append(about | {"packaged": name in list_models()})
+        return found
 
     def open(self, name: str) -> Open:
         """The model of this name, from memory or from its folder."""
@@ -180,26 +187,33 @@ def _size(shape: tuple[int, ...]) -> int:
     return size
 
 
-def _title(name: str) -> str:
-    """A name as a title."""
-    return Path(name).name.replace("_", " ").replace("-", " ").strip().capitalize() or name
+def _presented(name: str, description: str) -> tuple[str, str]:
+    """The title of a model, and a line about it; `description` is what its kind says."""
+    if name in PRESENTED:
+        return PRESENTED[name]
+    title = Path(name).name.replace("_", " ").replace("-", " ").strip()
+    return title[:1].upper() + title[1:] or name, description[:1].upper() + description[1:]
 
 
-def _entry(name: str, folder: Path, summary: str, packaged: bool) -> dict[str, Any]:
-    kind = _kind_of(folder / "config.json")
-    return {"name": name, "title": _title(name), "kind": kind, "description": summary, "packaged": packaged}
-
-
-def _kind_of(file: Path) -> str | None:
-    """The name of the kind in a config.json; None: it has none, so it is no model of ours."""
+def _kind_in(file: Path) -> tuple[str, str] | None:
+    """The name and the description of the kind in a config.json; None: it is no model that can be opened here."""
     try:
-        if file.stat().st_size > _MOST_CONFIG:
-            return None
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        status = file.stat()
+        return _kind_read(file, status.st_mtime_ns) if status.st_size <= _MOST_CONFIG else None
+    except OSError:
         return None
-    kind = values.get("kind") if isinstance(values, dict) else None
-    return str(kind.get("name", "array")) if isinstance(kind, dict) else None
+
+
+@functools.lru_cache(maxsize=4 * _MOST_LISTED)
+def _kind_read(file: Path, changed: int) -> tuple[str, str] | None:
+    """The same for a file that was last changed at this time. Nothing of another's code is imported."""
+    try:
+        config = PipelineConfig.read(file.parent)
+        require_trusted(config, ())
+        kind = config.build_kind()
+        return kind.name, kind.describe()
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
 
 
 def _folders_below(root: Path) -> list[str]:
