@@ -288,9 +288,13 @@ async def times(server: Server, quick: bool) -> list[Row]:
         said = f"the first after {found['first']:.2f} s, all after {found['all']:.2f} s (median of {repeats})"
         sent = f"eight bars, {num} variant{'s' if num > 1 else ''}, {steps} steps, frames to watch"
         rows.append(Row("time", sent, said, quick or found["first"] < 2, server.memory, server.memory))
-    frames = [await latency(server, model, example, 1, repeats, frames=n, steps=steps) for n in (0, 40, 0, 40)]
-    ratio = (frames[1]["all"] + frames[3]["all"]) / (frames[0]["all"] + frames[2]["all"])
-    said = f"{ratio:.2f} times the draw without"
+    alone: dict[int, list[float]] = {0: [], 40: []}
+    for _ in range(2 * repeats):  # in turn, and the shortest count: what else the machine does only takes time
+        for frames, seconds in alone.items():
+            found = await latency(server, model, example, 1, 1, frames=frames, steps=steps)
+            seconds.append(found["all"])
+    ratio = min(alone[40]) / min(alone[0])
+    said = f"{ratio:.2f} times the draw without (the shortest of {2 * repeats} each)"
     rows.append(Row("time", "eight bars with 40 frames", said, quick or ratio < 1.2, server.memory, server.memory))
     return rows
 
