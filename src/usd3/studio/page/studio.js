@@ -56,6 +56,7 @@ export class Studio {
     listenToDrops(this);
     foldSettings();
     this.#setOpen(false);
+    $("home").hidden = true; // until it is known whether a link opens a model
     addEventListener("hashchange", () => report.guard(() => this.#follow()));
     await report.guard(async () => {
       const { models, chosen } = await api.models();

@@ -104,11 +104,12 @@ export function create(context) {
       cells.forEach((cell, index) => {
         const value = given[index] !== OPEN ? given[index] : shown[index];
         const isGiven = given[index] !== OPEN;
-        const certainty = !isGiven && open?.[index] ? sure[index] : 1;
+        const isOpen = !isGiven && Boolean(open?.[index]);
+        const certainty = isOpen ? sure[index] : 1;
         cell.dataset.value = value;
         cell.classList.toggle("given", isGiven);
         cell.classList.toggle("drawn", !isGiven && value !== OPEN);
-        cell.classList.toggle("guess", certainty < 1);
+        cell.classList.toggle("guess", isOpen);
         cell.style.setProperty("--sure", certainty.toFixed(2));
         cell.firstElementChild.textContent = value === OPEN ? "" : symbols[value];
         const state = value === OPEN ? "open" : `${symbols[value]}, ${isGiven ? "given" : "drawn"}`;

@@ -42,7 +42,7 @@ export function partsOfFrame({ object, sure, open }, prompt, isHole) {
   const known = [...prompt].map((character) => !isHole(character));
   const parts = [];
   [...object].forEach((text, i) => {
-    const part = { text, filled: !known[i], sure: open[i] ? Math.round(sure[i] * 10) / 10 : 1 };
+    const part = { text, filled: !known[i], sure: open[i] ? Math.min(Math.round(sure[i] * 10), 9) / 10 : 1 };
     const last = parts.at(-1);
     if (last && last.filled === part.filled && last.sure === part.sure) last.text += text;
     else parts.push(part);
