@@ -1,5 +1,6 @@
 """Boards on the studio's page: symbols in rows and columns, and what the rules say about them."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,13 @@ __all__ = ["BoardPage"]
 _LARGEST_PUZZLE = 9  # side of the boards of which puzzles are made at once
 
 
+@functools.lru_cache(maxsize=2)
+def _puzzles(side: int) -> Tensor:
+    """Two minimal Sudoku puzzles, (2, side, side), always the same."""
+    boards = random_boards(2, side, seed=1)
+    return torch.where(torch.from_numpy(minimal_puzzles(boards, seed=1)), torch.from_numpy(boards), OPEN)
+
+
 class BoardPage(Page):
     """A board of symbols."""
 
@@ -34,8 +42,7 @@ class BoardPage(Page):
         side = self.kind.shape[0]
         if self.kind.rules is None or side > _LARGEST_PUZZLE:
             return []
-        boards = random_boards(2, side, seed=1)
-        return torch.where(torch.from_numpy(minimal_puzzles(boards, seed=1)), torch.from_numpy(boards), OPEN).tolist()
+        return _puzzles(side).tolist()
 
     def notes(self, tokens: Tensor, prompt: FromPage) -> list[str]:
         """How many boards are solved, and how many solutions the puzzle has."""
