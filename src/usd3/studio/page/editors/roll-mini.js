@@ -27,7 +27,10 @@ export function minimap(view, state, signature, colours, repaint) {
       const context = sharp(canvas, width, height);
       context.clearRect(0, 0, width, height);
       const notes = state.shown.flatMap((pitches, voice) => notesOf(pitches, [0], signature.rest).map((note) => ({ ...note, voice })));
-      bars(context, notes, rangeOf(notes), view.steps, width, height, 5, (note) => colours().voices[note.voice % 4]);
+      bars(context, notes, rangeOf(notes), view.steps, width, height, 5, (note) => {
+        context.globalAlpha = state.sure ? 0.1 + 0.9 * state.sure[note.voice][note.start] : 1; // pale while it is open
+        return colours().voices[note.voice % 4];
+      });
       context.globalAlpha = 0.14;
       context.fillStyle = colours().accent;
       const [x, w] = [(view.left / view.steps) * width, (view.shownSteps / view.steps) * width];

@@ -35,6 +35,7 @@ export function paint(context, view, state, colours, signature) {
   lines(context, view, colours, signature);
   if (state.selection) selection(context, view, state.selection, colours);
   voices(context, view, state, colours);
+  if (state.shown.every((voice) => voice.every((pitch) => pitch === OPEN))) hint(context, view, colours);
   ruler(context, view, colours, signature);
   if (state.cursor) cursor(context, view, state.cursor, colours);
   if (state.playhead !== null) playhead(context, view, state.playhead, colours);
@@ -142,6 +143,19 @@ function block(context, view, state, part, voice, colours) {
     context.arc(x + Math.min(6, height / 2), y + height / 2, Math.min(2, height / 5), 0, 7);
     context.fill();
   }
+}
+
+/** What one can do with an empty roll. */
+function hint(context, view, colours) {
+  const narrow = view.inner < 500;
+  const lines = narrow ? ["Tap to draw notes", "or generate a whole piece"] : ["Click to draw notes, drag to make them longer", "or generate a whole piece, and keep what you like"];
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  lines.forEach((line, i) => {
+    context.font = `${i === 0 ? 560 : 400} ${narrow ? 14 : 16}px ${colours.sans}`;
+    context.fillStyle = colours.muted;
+    context.fillText(line, view.keys + view.inner / 2, (view.ruler + view.bottom) / 2 + (i - 0.5) * 26);
+  });
 }
 
 function ruler(context, view, colours, { steps_per_bar: bar }) {

@@ -58,9 +58,12 @@ export function selectionBar({ names, signature, act, clear, onVoice }) {
     element,
     show(selection) {
       element.hidden = selection === null;
-      if (selection) text.textContent = `${sentence(placeOf(selection.from, signature))} to ${placeOf(selection.to - 1, signature)}`;
+      if (selection) text.textContent = `${sentence(placeOf(selection.from, signature))} to ${lastOf(selection.to, signature)}`;
     },
   };
 }
+
+/** The place at which a selection ends: its last beat, or within one its last step. */
+const lastOf = (to, signature) => placeOf(to % signature.steps_per_beat ? to - 1 : to - signature.steps_per_beat, signature);
 
 const sentence = (text) => text[0].toUpperCase() + text.slice(1);

@@ -168,6 +168,14 @@ export function create(context) {
     context.announce({ lock: "selection locked", unlock: "selection unlocked", open: "selection erased", rest: "selection is a rest" }[what]);
   }
 
+  /** Scroll to the first step that is being drawn, where none is in sight. */
+  function showOpen() {
+    const isOpen = (step) => state.given.some((pitches) => pitches[step] === OPEN);
+    const steps = Array.from({ length: view.steps }, (_, step) => step).filter(isOpen);
+    const inSight = steps.some((step) => step >= view.left && step < view.left + view.shownSteps);
+    if (steps.length > 0 && !inSight) view.show(steps[0]);
+  }
+
   const tools = toolbar({
     names, roll, length: lengthChoice(signature),
     onTool: (name) => { tool = name; },
@@ -193,7 +201,9 @@ export function create(context) {
         state.shown[voice] = voiceOf(shown, voice);
       });
       const sure = drawing && mapped(drawing.sure, (value, open) => (open ? value : 1), drawing.open);
+      const begins = sure !== null && state.sure === null;
       state.sure = sure && names.map((_, voice) => voiceOf(sure, voice));
+      if (begins) showOpen();
       repaint();
     },
     /** Scroll to all notes, after a draw or a file. */
