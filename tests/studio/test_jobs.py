@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from support.studio import run
 from usd3.studio.guard import Refused
 from usd3.studio.jobs import Job, Line
 
@@ -32,7 +33,7 @@ class Bench:
                 return event
 
 
-def run(scenario, **options):
+def played(scenario, **options):
     async def main():
         bench = Bench(**options)
         try:
@@ -41,7 +42,7 @@ def run(scenario, **options):
             bench.gate.set()
             bench.line.stop()
 
-    asyncio.run(main())
+    run(main())
 
 
 async def until(condition):
@@ -62,7 +63,7 @@ def test_draws_are_done_in_the_order_in_which_they_came():
         assert bench.order == [0, 1, 2, 3]
         await until(lambda: len(bench.line) == 0)
 
-    run(scenario)
+    played(scenario)
 
 
 def test_a_full_line_refuses_and_says_when_to_try_again():
@@ -77,7 +78,7 @@ def test_a_full_line_refuses_and_says_when_to_try_again():
         with pytest.raises(Refused):
             bench.line.require_room("a tab")
 
-    run(scenario)
+    played(scenario)
 
 
 def test_another_draw_of_a_tab_takes_the_place_of_its_last_one():
@@ -95,7 +96,7 @@ def test_another_draw_of_a_tab_takes_the_place_of_its_last_one():
         assert [(await bench.outcome(job)).data["name"] for job in (other, third)] == [2, 4]
         assert bench.order == [1, 2, 4]
 
-    run(scenario)
+    played(scenario)
 
 
 def test_a_tab_with_a_waiting_draw_has_its_place_in_a_full_line():
@@ -108,7 +109,7 @@ def test_a_tab_with_a_waiting_draw_has_its_place_in_a_full_line():
         bench.line.add(bench.job("again", "b"))
         assert len(bench.line) == 4
 
-    run(scenario)
+    played(scenario)
 
 
 def test_draws_without_a_tab_do_not_end_each_other():
@@ -119,7 +120,7 @@ def test_draws_without_a_tab_do_not_end_each_other():
         bench.gate.set()
         assert [(await bench.outcome(job)).name for job in jobs] == ["done"] * 3
 
-    run(scenario)
+    played(scenario)
 
 
 def test_a_draw_that_ended_frees_the_thread():
@@ -134,7 +135,7 @@ def test_a_draw_that_ended_frees_the_thread():
         bench.line.end(second)  # again: nothing happens
         await until(lambda: len(bench.line) == 0)
 
-    run(scenario)
+    played(scenario)
 
 
 def test_a_draw_ends_after_its_time_and_the_next_one_has_its_own():
@@ -148,7 +149,7 @@ def test_a_draw_ends_after_its_time_and_the_next_one_has_its_own():
         bench.gate.set()
         assert (await bench.outcome(second)).name == "done"
 
-    run(scenario)
+    played(scenario)
 
 
 def test_a_draw_that_fails_says_why_and_the_next_one_is_done():
@@ -163,7 +164,7 @@ def test_a_draw_that_fails_says_why_and_the_next_one_is_done():
         assert (await bench.outcome(jobs[0])).data == {"error": "no such thing"}
         assert (await bench.outcome(jobs[1])).name == "done"
 
-    run(scenario)
+    played(scenario)
 
 
 def test_a_reader_that_is_too_slow_misses_frames_and_not_the_end():
@@ -181,7 +182,7 @@ def test_a_reader_that_is_too_slow_misses_frames_and_not_the_end():
         assert names[-1] == "done"
         assert len(names) <= 401
 
-    run(scenario)
+    played(scenario)
 
 
 def test_a_line_that_stops_ends_its_thread():
@@ -193,4 +194,4 @@ def test_a_line_that_stops_ends_its_thread():
         assert [(await bench.outcome(job)).data for job in jobs] == [{"error": "stopped"}] * 3
         assert not bench.line._thread.is_alive()
 
-    run(scenario)
+    played(scenario)

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from support.places import ROOT
-from support.studio import TOKEN, events, served, studio_in
+from support.studio import TOKEN, events, run, served, studio_in
 from usd3.studio.server import HOST, free_socket, serve
 
 LONG = 1000  # steps
@@ -135,7 +135,7 @@ def test_200_requests_at_once_are_answered_or_refused_and_none_is_lost(place, fo
     async def many():
         return await asyncio.wait_for(asyncio.gather(*(one(number) for number in range(200))), 20)
 
-    answers = asyncio.run(many())
+    answers = run(many())
     done = [events(text)[-1] for status, text in answers if status == 200]
     assert len(done) >= 33
     assert {name for name, _ in done} == {"done"}
@@ -211,12 +211,12 @@ def _listens(port):
 def test_the_browser_is_opened_with_the_link_and_ctrl_c_ends_it_all(folder, monkeypatch):
     opened, said = [], []
 
-    def run(server, sockets):
+    def runs(server, sockets):
         assert sockets[0].getsockname()[0] == "127.0.0.1"
         wait_until(lambda: opened)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("uvicorn.Server.run", run)
+    monkeypatch.setattr("uvicorn.Server.run", runs)
     monkeypatch.setattr("webbrowser.open", opened.append)
     serve(studio_in(folder).shelf, 0, token="abc", say=said.append)
     assert said[0].endswith(opened[0])

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from support.studio import events
+from support.studio import events, run
 from usd3.studio import stream
 from usd3.studio.jobs import Job, Line
 from usd3.studio.stream import EventStream
@@ -32,7 +32,7 @@ def streamed(work, receive=None, send=None):
         finally:
             await asyncio.to_thread(line.stop)
 
-    asyncio.run(main())
+    run(main())
     return parts
 
 

@@ -1,11 +1,14 @@
 """Small models of every kind in folders, with random weights, and the studio without a network around it."""
 
+import asyncio
 import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 import uvicorn
@@ -31,7 +34,9 @@ from usd3.studio.app import Studio
 from usd3.studio.models import Shelf
 from usd3.studio.server import free_socket
 
-__all__ = ["TOKEN", "client", "events", "served", "small_kinds", "small_model", "studio_in"]
+__all__ = ["TOKEN", "client", "events", "run", "served", "small_kinds", "small_model", "studio_in"]
+
+Result = TypeVar("Result")
 
 TOKEN = "a-token"
 _ADDRESS = "http://127.0.0.1:8421"
@@ -83,6 +88,12 @@ def client(studio: Studio, **headers: str) -> TestClient:
     """A browser's side of the studio."""
     sent = {"X-USD3-Token": TOKEN, **headers}
     return TestClient(studio.app, base_url=_ADDRESS, headers=sent, raise_server_exceptions=False)
+
+
+def run(scenario: Coroutine[Any, Any, Result]) -> Result:
+    """The result of a coroutine, in a thread of its own: an open browser of other tests has a loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, scenario).result()
 
 
 def events(text: str) -> list[tuple[str, dict]]:
