@@ -445,7 +445,7 @@ def test_wrong_commands_end_in_one_clear_line(arguments, message, capsys, tmp_pa
 def test_an_unknown_command(capsys):
     assert main(["paint"]) == 1
     assert (
-        "there is no command 'paint': expected one of train, sample, evaluate, frontier, grid, compare, info"
+        "there is no command 'paint': expected one of train, sample, studio, evaluate, frontier, grid, compare, info"
         in capsys.readouterr().err
     )
 

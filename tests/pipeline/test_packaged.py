@@ -383,6 +383,12 @@ def test_melodies_drawn_from_nothing_keep_their_metre(name):
 
 
 ONE = "8..........36......7..9.2...5...7.......457.....1...3...1....68..85...1..9....4.."  # by Arto Inkala
+
+
+def test_newcomers_are_told_about_every_packaged_model():
+    assert set(models.PRESENTED) == set(models.list_models())
+
+
 SEVERAL = "." * 9 + "456789123789123456" + "." * 54
 
 

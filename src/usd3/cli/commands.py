@@ -75,6 +75,13 @@ COMMANDS = {
         "MODEL",
         'usd3 sample runs/people-small --num 1000 --where "sex=Female,age=30..40" --out new.csv',
     ),
+    "studio": Command(
+        "Open a page in the browser to draw from models.",
+        "studio.StudioOptions",
+        "studio.studio",
+        "[MODEL] [--port N] [--no-browser]",
+        "usd3 studio bach",
+    ),
     "evaluate": Command(
         "Measure a trained model on held-out data: n-grams, diversity, likelihood.",
         "evaluate.EvaluateOptions",

@@ -114,7 +114,7 @@ def _run_on_subjects(name: str, words: list[str], arguments: list[str]) -> None:
     subjects = [f"--{subject}={word}" for subject, word in zip(command.subjects, words)]
     options = parse(parser, [*subjects, *saved, *arguments], command.options)
     for subject in command.subjects:
-        if subject in _SUBJECTS and not getattr(options, subject):
+        if subject in _SUBJECTS and getattr(options, subject) == "":
             raise ValueError(f"{subject} is missing: expected {_SUBJECTS[subject]}")
     command.run(options)
 

@@ -68,7 +68,8 @@ def parse(parser: ArgumentParser, arguments: list[str], options_class: type[Any]
     for file in _config_files(arguments):
         require_sections(file)
     try:
-        values = parser.parse_args(_with_absolute_paths(arguments, options_class))
+        plain = _with_switches_off(_with_absolute_paths(arguments, options_class), options_class)
+        values = parser.parse_args(plain)
     except (ArgumentError, ImportError) as error:
         raise ArgumentError(None, explained(str(error), parser._option_string_actions)) from None
     return _as_dataclass(options_class, values)
@@ -116,6 +117,14 @@ def _with_absolute_paths(arguments: list[str], options_class: Any) -> list[str]:
         names_section = os.path.isfile(value) and _is_section(option, options_class)
         changed.append(f"{option}=" * bool(equals) + os.path.abspath(value) if names_section else word)
     return changed
+
+
+def _with_switches_off(arguments: list[str], options_class: Any) -> list[str]:
+    """The arguments with `--name=false` for `--no-name`, where `name` is an option that is true or false."""
+    switches = {
+        f"--no-{name.replace('_', '-')}": name for name, hint in get_type_hints(options_class).items() if hint is bool
+    }
+    return [f"--{switches[word]}=false" if word in switches else word for word in arguments]
 
 
 def _is_section(option: str, options_class: Any) -> bool:

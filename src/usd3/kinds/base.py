@@ -24,6 +24,7 @@ from usd3.metrics.summary import Metric, Summary
 if TYPE_CHECKING:
     from usd3.kinds.dataset import Dataset
     from usd3.kinds.options import DataConfig
+    from usd3.kinds.page import Page
 
 __all__ = ["Augment", "Judge", "Kind", "Prompts", "ReferenceModel"]
 
@@ -277,6 +278,12 @@ class Kind:
     def renderer(self, request: Request) -> Renderer:
         """The object that writes samples and reads prompts. It opens its files now, before anything is drawn."""
         return Renderer(self)
+
+    def page(self, request: Request) -> "Page":
+        """The object that says how `usd3 studio` shows objects, and reads what the user drew or typed."""
+        from usd3.kinds.page import Page
+
+        return Page(self, request)
 
     def write(self, tokens: Tensor, path: Path | str) -> None:
         """Write objects (N, ...): all files into the new folder `path`, or one new file if `path` has a suffix."""

@@ -2,9 +2,16 @@
 
 from pathlib import Path
 
-__all__ = ["find_model", "list_models", "model_summary", "results_folder"]
+__all__ = ["FOLDER", "PRESENTED", "find_model", "list_models", "model_summary", "results_folder"]
 
 FOLDER = Path(__file__).parent / "models"
+
+PRESENTED = {
+    "bach": ("Bach's melodies", "Sixteen bars of one voice, after Bach's works"),
+    "pop909": ("Pop songs", "Sixteen bars of a melody, after 909 Chinese pop songs"),
+    "sudoku": ("Sudoku", "Solves puzzles, and makes new boards"),
+}
+"""What newcomers are told about each packaged model: its title and a line."""
 
 
 def list_models() -> dict[str, str]:

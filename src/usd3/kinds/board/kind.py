@@ -23,6 +23,7 @@ from usd3.metrics.summary import Metric
 
 if TYPE_CHECKING:
     from usd3.kinds.board.judge import BoardJudge
+    from usd3.kinds.board.page import BoardPage
     from usd3.kinds.board.rendering import BoardRenderer
 
 __all__ = ["Board"]
@@ -165,6 +166,12 @@ class Board(Kind):
         from usd3.kinds.board.rendering import BoardRenderer
 
         return BoardRenderer(self)
+
+    def page(self, request: Request) -> "BoardPage":
+        """The boards as the studio shows them."""
+        from usd3.kinds.board.page import BoardPage
+
+        return BoardPage(self, request)
 
     def picture_methods(self, rows: Mapping[str, Tensor], compared_with: Mapping[str, Any], path: Path) -> bool:
         """Draw a row of boards for each method."""

@@ -13,7 +13,7 @@ from usd3._internal.checks import require
 from usd3._internal.files import write_whole
 from usd3._internal.progress import say
 from usd3.kinds.board.kind import Board
-from usd3.kinds.board.sudoku import solve
+from usd3.kinds.board.sudoku import Solutions, solve
 from usd3.kinds.board.texts import read_text
 from usd3.kinds.dataset import Sequences
 from usd3.kinds.rendering import Drawn, Renderer
@@ -21,7 +21,7 @@ from usd3.kinds.text.printing import printable
 from usd3.metrics.boards import in_conflict, violations
 from usd3.pictures.boards import BOARDS_IN_A_ROW, MOST_BOARDS
 
-__all__ = ["BoardRenderer"]
+__all__ = ["BoardRenderer", "about_solutions"]
 
 _MOST_BOARDS = 8  # in one picture
 _MOST_SHOWN = 4  # on the terminal
@@ -108,9 +108,8 @@ class BoardRenderer(Renderer):
             wrong: (M,) the number of cells of each answer that break the rules.
         """
         lines = [f"{int((wrong == 0).sum())} of {len(wrong)} boards solved"] if len(wrong) > 1 else []
-        budget = _BUDGET if self.kind.shape[0] <= 9 else _LARGE_BUDGET
-        found = solve(tokens.numpy(), given.numpy(), most=2, budget=budget)
-        words = [_solutions(int(n), bool(done)) for n, done in zip(found.counts, found.finished)]
+        found = _searched(tokens, given)
+        words = _in_words(found)
         if len(words) == 1:
             lines.append(f"the puzzle has {words[0]}")
         else:
@@ -192,6 +191,20 @@ class BoardRenderer(Renderer):
 def _verdict(wrong: int) -> str:
     """What is said of an answer with so many cells that break the rules."""
     return "solved" if wrong == 0 else f"not solved: {wrong} cells break the rules"
+
+
+def about_solutions(tokens: Tensor, given: Tensor) -> list[str]:
+    """How many solutions each of some Sudoku puzzles (N, K, K) has, in words; `given` is True at the given cells."""
+    return _in_words(_searched(tokens, given))
+
+
+def _searched(tokens: Tensor, given: Tensor) -> Solutions:
+    budget = _BUDGET if tokens.shape[1] <= 9 else _LARGE_BUDGET
+    return solve(tokens.numpy(), given.numpy(), most=2, budget=budget)
+
+
+def _in_words(found: Solutions) -> list[str]:
+    return [_solutions(int(n), bool(done)) for n, done in zip(found.counts, found.finished)]
 
 
 def _solutions(count: int, is_finished: bool) -> str:

@@ -21,6 +21,7 @@ from usd3.metrics.summary import Metric
 
 if TYPE_CHECKING:
     from usd3.kinds.image.judge import ImageJudge
+    from usd3.kinds.image.page import ImagePage
 
 __all__ = ["ImageTokens"]
 
@@ -103,6 +104,12 @@ class ImageTokens(Kind):
         from usd3.kinds.image.rendering import ImageRenderer, needs_vqgan
 
         return ImageRenderer(self, request) if needs_vqgan(request) else Renderer(self)
+
+    def page(self, request: Request) -> "ImagePage":
+        """The images as the studio shows them."""
+        from usd3.kinds.image.page import ImagePage
+
+        return ImagePage(self, request)
 
     def about_arrays(self) -> dict[str, Any]:
         """The array `about`: the VQGAN that made the tokens, and the images."""

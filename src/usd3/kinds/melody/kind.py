@@ -6,7 +6,7 @@ Readers, metrics and pictures are imported where they are used: `usd3 sample` ne
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from usd3.kinds.melody.options import MelodyOptions
 from usd3.kinds.options import DataConfig
 from usd3.kinds.rendering import Drawn, Renderer, Request, lengths
 from usd3.metrics.summary import STRUCTURE, Metric, Summary
+
+if TYPE_CHECKING:
+    from usd3.kinds.page import Page
 
 __all__ = ["Melody", "MelodyRenderer"]
 
@@ -109,6 +112,12 @@ class Melody(Kind):
             require_symusic("a folder or a .mid of melodies")
         options = request.options
         return MelodyRenderer(self, MelodyOptions().tempo if options is None else options.tempo)
+
+    def page(self, request: Request) -> "Page":
+        """A piano roll with one voice."""
+        from usd3.kinds.melody.page import RollPage
+
+        return RollPage(self, request) if len(self.shape) == 1 else super().page(request)
 
     def sample_examples(self, given: str | None, prefix: int) -> list[str]:
         """One for a MIDI file; and one for a continuation, if the model was trained on nothing else."""

@@ -104,8 +104,16 @@ def _symusic(caller: str) -> Any:
         raise ImportError(f"{caller} needs symusic: pip install 'usd3[music]'") from None
 
 
-def voices_of(path: Path, steps_per_beat: int) -> list[tuple[str, NDArray[np.uint8]]]:
-    """The name and the melody of each track with notes, except drums, as in `read_midi`."""
+def voices_of(
+    path: Path, steps_per_beat: int, most_quarters: int = _MOST_QUARTERS
+) -> list[tuple[str, NDArray[np.uint8]]]:
+    """The name and the melody of each track with notes, except drums, as in `read_midi`.
+
+    Args:
+        path: the MIDI file.
+        steps_per_beat: grid points in a quarter note.
+        most_quarters: the most quarter notes of all tracks together.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     symusic = _symusic("read_midi")
@@ -116,17 +124,17 @@ def voices_of(path: Path, steps_per_beat: int) -> list[tuple[str, NDArray[np.uin
     tracks = [(number, track) for number, track in enumerate(score.tracks) if not track.is_drum and len(track.notes)]
     notes = {f"track {number} {track.name}".strip(): _notes(track) for number, track in tracks}
     last = max([int(score.end()), *(int(stops.max()) for _, stops, _ in notes.values())])
-    _require_short(path, score.ticks_per_quarter, last, notes.values())
+    _require_short(path, score.ticks_per_quarter, last, notes.values(), most_quarters)
     step = score.ticks_per_quarter / steps_per_beat
     return [(name, _on_grid(*track_notes, step, last)) for name, track_notes in notes.items()]
 
 
-def _require_short(path: Path, ticks: int, last: int, notes: Collection[_Notes]) -> None:
+def _require_short(path: Path, ticks: int, last: int, notes: Collection[_Notes], most_quarters: int) -> None:
     """Raise an error for a file that is absurdly long, or whose times are negative or have no unit."""
     first = min([0, *(int(starts.min()) for starts, _, _ in notes)])
     require(ticks > 0 and first >= 0, str(path), f"{ticks} ticks a quarter, from {first}", "a MIDI file that can count")
-    seen, most = f"{len(notes)} tracks of {last // ticks:,} quarters", f"{_MOST_QUARTERS:,} quarters in all tracks"
-    require(len(notes) * last <= _MOST_QUARTERS * ticks, str(path), seen, f"at most {most}")
+    seen, most = f"{len(notes)} tracks of {last // ticks:,} quarters", f"{most_quarters:,} quarters in all tracks"
+    require(len(notes) * last <= most_quarters * ticks, str(path), seen, f"at most {most}")
 
 
 def _notes(track: Any) -> _Notes:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from usd3.kinds.sequence.judge import SequenceJudge
+    from usd3.kinds.sequence.page import SequencePage
     from usd3.kinds.sequence.rendering import SequenceRenderer
 
 __all__ = ["LetterSequence"]
@@ -231,6 +232,12 @@ class LetterSequence(Kind):
         from usd3.kinds.sequence.rendering import SequenceRenderer
 
         return SequenceRenderer(self, request)
+
+    def page(self, request: Request) -> "SequencePage":
+        """The sequences as the studio shows them."""
+        from usd3.kinds.sequence.page import SequencePage
+
+        return SequencePage(self, request)
 
     def picture_methods(self, rows: Mapping[str, Tensor], compared_with: Mapping[str, Any], path: Path) -> bool:
         """Draw the first sequences of each method as rows of letters."""

@@ -27,6 +27,7 @@ from usd3.metrics.summary import Metric
 
 if TYPE_CHECKING:
     from usd3.kinds.table.judge import TableJudge
+    from usd3.kinds.table.page import TablePage
     from usd3.kinds.table.reading import TableDataset
     from usd3.kinds.table.rendering import TableRenderer
 
@@ -307,6 +308,12 @@ class Table(Kind):
         from usd3.kinds.table.rendering import TableRenderer
 
         return TableRenderer(self, request)
+
+    def page(self, request: Request) -> "TablePage":
+        """The rows as the studio shows them."""
+        from usd3.kinds.table.page import TablePage
+
+        return TablePage(self, request)
 
     def sample_examples(self, given: str | None, prefix: int) -> list[str]:
         """One for new rows, and one for empty cells."""

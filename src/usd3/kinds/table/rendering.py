@@ -58,6 +58,11 @@ class TableRenderer(Renderer):
         tokens, given = self.kind.tokens(frame, name=str(path))
         return Sequences(tokens), given
 
+    @property
+    def rows_of_prompt(self) -> Any:
+        """The rows of the prompt as they are in its file, a DataFrame; None: nothing was read."""
+        return self._prompt
+
     def _names(self, width: int, path: Path) -> list[str]:
         """The names of the columns of a prompt without a header: all of the training file, or those of the model."""
         every, own = list(self.kind.form.names), self.kind.names

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from usd3.kinds.text.gaps import Gapped, with_gaps
 from usd3.kinds.text.sources import TextFile, TextInMemory
 from usd3.kinds.text.tokenizers import MOST_JSON, Bytes, Characters, Pieces, Tokenizer
 from usd3.metrics.summary import Metric, Summary, summarise
+
+if TYPE_CHECKING:
+    from usd3.kinds.text.page import TextPage
 
 __all__ = ["Text"]
 
@@ -171,6 +174,12 @@ class Text(Kind):
         from usd3.kinds.text.rendering import TextRenderer
 
         return TextRenderer(self, request)
+
+    def page(self, request: Request) -> "TextPage":
+        """The texts as the studio shows them."""
+        from usd3.kinds.text.page import TextPage
+
+        return TextPage(self, request)
 
     def sample_examples(self, given: str | None, prefix: int) -> list[str]:
         """New texts, and the words in a gap."""

@@ -14,7 +14,7 @@ from usd3.kinds.text.kind import Text
 from usd3.kinds.text.printing import printable
 from usd3.kinds.text.sources import TextFile
 
-__all__ = ["TextRenderer"]
+__all__ = ["TextRenderer", "together"]
 
 _MOST_TEXTS = 4  # in one picture, and on the terminal
 _LARGEST_PROMPT = 2**24  # bytes
@@ -63,11 +63,11 @@ class TextRenderer(Renderer):
     def write_objects(self, drawn: Drawn, out: Path) -> None:
         """Write all texts into one file; several have a line with their number before each."""
         if out.suffix in ("", ".txt"):
-            write_whole(out if out.suffix else out / "samples.txt", _together(self._texts(drawn)))
+            write_whole(out if out.suffix else out / "samples.txt", together(self._texts(drawn)))
 
     def shown(self, drawn: Drawn) -> str:
         """The first texts as in the file, with their control characters escaped."""
-        return printable(_together(self._texts(drawn)[:_MOST_TEXTS]))
+        return printable(together(self._texts(drawn)[:_MOST_TEXTS]))
 
     def picture(self, drawn: Drawn, path: Path) -> None:
         """Draw the first texts on a page."""
@@ -104,7 +104,7 @@ class TextRenderer(Renderer):
         return [self.kind.codec.decode(row) for row in self._rows(drawn.tokens, drawn.pad)]
 
 
-def _together(texts: list[str]) -> str:
+def together(texts: list[str]) -> str:
     """Texts one after the other; several have a line with their number before each."""
     numbered = (f"----- {i} -----\n{text}\n" for i, text in enumerate(texts, 1))
     return "\n".join(numbered) if len(texts) > 1 else texts[0]

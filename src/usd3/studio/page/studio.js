@@ -1,0 +1,335 @@
+/** The studio: the model that is open, its document, and what the buttons do. */
+
+import * as api from "./api.js";
+import { button } from "./dom.js";
+import { Drawing } from "./drawing.js";
+import { Files } from "./files.js";
+import { showHelp } from "./help.js";
+import { showHome } from "./home.js";
+import { fragmentOf, stateOf } from "./link.js";
+import { listenToDrops, listenToKeys } from "./listening.js";
+import { equal, merged } from "./objects.js";
+import { plural, report } from "./report.js";
+import { Settings } from "./settings.js";
+import { Store } from "./store.js";
+import { Synth } from "./synth.js";
+import { themeSwitch } from "./theme.js";
+import { Timeline } from "./timeline.js";
+import { Transport } from "./transport.js";
+import { Variants } from "./variants.js";
+
+const $ = (id) => document.getElementById(id);
+const EDITORS = ["roll", "board", "text", "sequence", "table", "image", "array"];
+const FRAMES = 40;
+const REMEMBER = 250; // milliseconds until the address bar has the link of what is seen
+
+export class Studio {
+  model = null;
+  editor = null;
+  #frame = null;
+  #saved = 0;
+
+  constructor() {
+    this.store = new Store();
+    this.drawing = new Drawing();
+    this.synth = new Synth();
+    this.files = new Files($("files"), this);
+    this.settings = new Settings($("settings-form"), () => this.#remember());
+    this.timeline = new Timeline($("timeline"), (frame) => { this.#frame = frame; this.#show(); });
+    this.variants = new Variants($("variants"), { adopt: (index) => this.#adopt(index), play: (index) => this.#playVariant(index) });
+    this.transport = new Transport($("transport"), this.synth, () => { this.#showVariants(); this.#remember(); });
+    this.hook = { synth: this.synth, state: this };
+  }
+
+  /** Build the page and open what the link names. */
+  async start() {
+    this.undo = button("", () => this.#back("undo"), { icon: "undo", title: "Undo (Ctrl+Z)" });
+    this.redo = button("", () => this.#back("redo"), { icon: "redo", title: "Redo (Ctrl+Shift+Z)" });
+    $("history").append(this.undo, this.redo);
+    $("global").append(
+      button("Share", () => this.share(), { icon: "share", title: "Copy a link that draws the same result", id: "share" }),
+      themeSwitch(() => { this.editor?.theme?.(); this.variants.clear(); this.#showVariants(); }),
+      button("", () => this.help(), { icon: "help", title: "Help and keys (?)" }));
+    $("home-button").addEventListener("click", () => this.goHome());
+    this.store.subscribe(() => { this.#frame = null; this.timeline.rest(); this.#show(); });
+    listenToKeys(this);
+    listenToDrops(this);
+    foldSettings();
+    this.#setOpen(false);
+    $("home").hidden = true; // until it is known whether a link opens a model
+    addEventListener("hashchange", () => report.guard(() => this.#follow()));
+    await report.guard(async () => {
+      const { models, chosen } = await api.models();
+      showHome({ cards: $("cards"), form: $("folder") }, models, (name, card) => this.#choose(name, card));
+      if (location.hash.length > 1) await this.#follow();
+      else if (chosen) await this.open(chosen);
+    });
+    if (!this.model) $("home").hidden = false;
+  }
+
+  /** Whether a model is open and on the page. */
+  get isOpen() { return this.model !== null && !$("stage").hidden; }
+
+  async #follow() {
+    const state = stateOf(location.hash);
+    if (!state) return this.goHome();
+    await this.open(state.model);
+    return this.#restore(state);
+  }
+
+  async #choose(name, card) {
+    card.classList.add("waiting");
+    await report.guard(() => this.open(name));
+    card.classList.remove("waiting");
+  }
+
+  goHome() {
+    this.stop();
+    this.transport.stop();
+    this.#setOpen(false);
+    history.replaceState(null, "", location.pathname + location.search);
+    document.title = "USD3 studio";
+  }
+
+  /** Open a model and its editor. */
+  async open(name) {
+    this.stop();
+    const model = await api.open(name);
+    const module = await import(`./editors/${EDITORS.includes(model.editor.name) ? model.editor.name : "array"}.js`);
+    this.transport.stop();
+    this.timeline.clear();
+    this.variants.clear();
+    this.editor = null;
+    Object.assign(this, { model, module });
+    this.store.reset({ object: model.example, result: null, drawn: null, chosen: 0 });
+    this.settings.fill(model);
+    this.#setOpen(true);
+    this.editor = module.create(this.#context());
+    $("tools").replaceChildren(...[this.editor.tools].filter(Boolean));
+    $("editor").replaceChildren(this.editor.element);
+    $("results").replaceChildren(...[this.editor.results].filter(Boolean));
+    $("title").textContent = model.title;
+    $("description").textContent = model.description;
+    document.title = `${model.title} · USD3 studio`;
+    this.transport.attach(this.editor, model, () => this.shown);
+    this.files.show(model);
+    report.status("");
+    report.clear();
+    this.#show();
+  }
+
+  #setOpen(open) {
+    $("home").hidden = open;
+    $("stage").hidden = !open;
+    $("share").hidden = !open;
+    $("history").classList.toggle("away", !open);
+  }
+
+  /** What editors can do with the studio. */
+  #context() {
+    return {
+      model: this.model, synth: this.synth, doc: () => this.store.doc, announce: report.announce, fail: report.fail,
+      commit: (change) => this.store.commit(change), amend: (change) => this.store.amend(change), undo: () => this.store.undo(),
+      refresh: () => this.#showButtons(), play: () => this.transport.toggle(),
+      seek: () => { if (this.synth.playing) this.transport.start(this.shown); },
+    };
+  }
+
+  /** What is seen: what is given, and elsewhere the result. */
+  get shown() {
+    const { object, result } = this.store.doc;
+    return Array.isArray(object) ? merged(object, result) : (result ?? object);
+  }
+
+  /** Begin anew with an object, such as one from a file. */
+  begin(object) {
+    this.stop();
+    this.timeline.clear();
+    this.store.commit({ object, result: null, drawn: null, chosen: 0 });
+    this.editor.reveal?.();
+  }
+
+  // ---- drawing --------------------------------------------------------------------------------------------------
+
+  /** Draw by one of the buttons: "generate", "fill" or "harmonise". */
+  async draw(action) {
+    const clicked = performance.now();
+    let heard = null;
+    const play = async () => {
+      if (action !== "harmonise" || heard !== null) return;
+      heard = 0;
+      await this.transport.start(this.shown);
+      heard = (performance.now() - clicked) / 1000;
+    };
+    if (action === "harmonise") this.synth.wake().catch(() => {}); // sound needs the gesture of the click
+    await report.guard(async () => {
+      const { problem } = this.settings;
+      if (problem) throw new Error(problem);
+      const { send, keep, where } = this.editor.plan(action, this.store.doc);
+      this.settings.roll();
+      const body = { model: this.model.model, object: send, ...this.settings.values, frames: FRAMES };
+      if (where) body.where = [...Object.entries(body.where ?? {}), ...where].map((pair) => pair.join("=")).join(",");
+      const done = await this.#run(body, keep, play);
+      if (!done) return;
+      await play();
+      const sentence = `${plural(done.objects.length, this.editor.one ?? "variant")} in ${done.seconds.toFixed(done.seconds < 0.1 ? 2 : 1)} s`;
+      const sound = heard ? `, first sound after ${heard.toFixed(1)} s` : "";
+      report.status([sentence + sound, ...(done.notes ?? [])].join(" · "));
+    });
+  }
+
+  /** Draw, and put the result into the document. `first` is called as soon as there is something to play. */
+  async #run(body, keep, first = () => {}) {
+    report.clear();
+    this.transport.stop();
+    this.timeline.clear();
+    report.progress("Starting", null);
+    report.announce("Drawing");
+    let next = null;
+    let early = null; // the document with the first object
+    const paint = () => {
+      if (next && this.drawing.busy) { this.#frame = next; this.#show(); }
+      next = null;
+    };
+    const put = (change, result) => { this.store[change]({ object: keep, drawn: null, chosen: 0, ...result }); this.timeline.finish(); this.editor.reveal?.(); };
+    try {
+      const promise = this.drawing.run(body, {
+        progress: report.progress,
+        frame: (frame) => { this.timeline.add(frame); if (!next) requestAnimationFrame(paint); next = frame; },
+        first: (object) => { next = null; put("commit", { result: object }); early = this.store.doc; first(); },
+      });
+      this.#showButtons();
+      const done = await promise;
+      if (!done) return null;
+      next = null;
+      const drawn = { ...done, request: body, kept: keep };
+      if (early === null) put("commit", { result: done.objects[0], drawn });
+      else if (this.store.doc === early) put("amend", { result: done.objects[0], drawn });
+      else this.store.amend({ drawn }); // it was edited meanwhile
+      return done;
+    } finally {
+      if (!this.drawing.busy) {
+        this.#frame = null;
+        report.progress(null);
+        this.#show();
+      }
+    }
+  }
+
+  /** Stop drawing. */
+  stop() {
+    if (!this.drawing.busy) return;
+    this.drawing.stop();
+    this.timeline.clear();
+    this.#frame = null;
+    report.progress(null);
+    report.status("Stopped.");
+    this.#show();
+  }
+
+  #adopt(index) {
+    const { drawn } = this.store.doc;
+    this.store.commit({ object: drawn.kept, result: drawn.objects[index], chosen: index });
+    report.announce(`variant ${index + 1} adopted`);
+  }
+
+  #playVariant(index) {
+    if (this.transport.variant === index) this.transport.stop();
+    else this.transport.start(this.store.doc.drawn.objects[index], index);
+  }
+
+  #back(which) {
+    this.store[which]();
+    report.announce(which === "undo" ? "undone" : "done again");
+  }
+
+  // ---- links ------------------------------------------------------------------------------------------------------
+
+  /** The fragment that reproduces what is seen: by drawing again, or with the result in it where it was edited. */
+  #fragment() {
+    const { object, result, drawn, chosen } = this.store.doc;
+    const base = { model: this.model.model, ...this.settings.values, chosen, tempo: this.editor.notes ? this.transport.beats : null };
+    const fresh = drawn && equal(result, drawn.objects[chosen]) && equal(object, drawn.kept);
+    if (fresh) return fragmentOf({ ...base, ...drawn.request, draw: true });
+    return fragmentOf({ ...base, object: equal(object, this.model.example) ? null : object, shown: result, draw: false });
+  }
+
+  /** Keep the link in the address bar, a moment later. */
+  #remember() {
+    clearTimeout(this.#saved);
+    this.#saved = setTimeout(() => { if (this.isOpen && this.editor) history.replaceState(null, "", this.#fragment()); }, REMEMBER);
+  }
+
+  async #restore(state) {
+    this.settings.values = state;
+    if (state.tempo && this.editor.notes) this.transport.beats = state.tempo;
+    const object = state.object ?? this.model.example;
+    if (Array.isArray(this.model.example) !== Array.isArray(object)) throw new Error("The object of this link is not one of this model.");
+    this.store.reset({ object, result: state.shown ?? null, drawn: null, chosen: 0 });
+    this.editor.reveal?.();
+    if (!state.draw) return;
+    const body = { model: this.model.model, object, ...this.settings.values, frames: FRAMES };
+    if (state.where) body.where = state.where;
+    const done = await this.#run(body, object);
+    if (!done) return;
+    if (state.chosen > 0 && state.chosen < done.objects.length) this.store.amend({ result: done.objects[state.chosen], chosen: state.chosen });
+    report.status([`Drawn again from the link in ${done.seconds.toFixed(1)} s`, ...(done.notes ?? [])].join(" · "));
+  }
+
+  /** Copy the link of what is seen. */
+  async share() {
+    history.replaceState(null, "", this.#fragment());
+    await report.guard(async () => {
+      await navigator.clipboard.writeText(location.href);
+      report.status("The link is copied. It draws the same result again.");
+    }, "The browser does not allow copying; the link is in the address bar.");
+  }
+
+  // ---- showing ----------------------------------------------------------------------------------------------------
+
+  #show() {
+    if (!this.editor) return;
+    this.editor.show({ ...this.store.doc, frame: this.#frame });
+    this.undo.disabled = !this.store.canUndo;
+    this.redo.disabled = !this.store.canRedo;
+    if (this.#frame) return;
+    this.#showVariants();
+    this.#showButtons();
+    this.#remember();
+  }
+
+  #showVariants() {
+    if (!this.editor) return;
+    const { drawn, chosen } = this.store.doc;
+    this.variants.show(drawn, chosen, this.editor, this.transport.variant);
+  }
+
+  #showButtons() {
+    if (!this.editor) return;
+    const { doc } = this.store;
+    const { labels } = this.module;
+    const begun = !equal(doc.object, this.model.example) || doc.result !== null;
+    const selection = Boolean(this.editor.selected?.());
+    const fill = selection ? "Fill the selection" : (this.editor.fillLabel?.(doc) ?? labels.fill);
+    const lead = !begun ? "generate" : this.editor.canHarmonise && !selection ? "harmonise" : "fill";
+    const make = (action, text) => button(text, () => this.draw(action), { class: `big ${lead === action ? "primary" : ""}`, data: { action } });
+    const list = [
+      this.editor.canHarmonise && make("harmonise", "Harmonise"),
+      make("fill", fill), make("generate", labels.generate ?? "Generate"),
+      this.drawing.busy && button("Stop", () => this.stop(), { icon: "stop", class: "big stop", data: { action: "stop" } }),
+    ].filter(Boolean);
+    const focused = document.activeElement?.dataset?.action;
+    $("buttons").replaceChildren(...list);
+    if (focused) list.find((element) => element.dataset.action === focused)?.focus({ preventScroll: true });
+  }
+
+  help() { showHelp($("help"), this.isOpen ? this.model.title : "", this.isOpen ? this.module.keys : []); }
+}
+
+/** The settings are open where there is room for them. */
+function foldSettings() {
+  const narrow = matchMedia("(max-width: 999px)");
+  const fold = () => { $("settings").open = !narrow.matches; };
+  narrow.addEventListener("change", fold);
+  fold();
+}
