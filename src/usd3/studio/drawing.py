@@ -168,7 +168,9 @@ def _drawn(model: Open, prompt: FromPage, num: int, where: Any, how: Mapping[str
     if not bool(given.any()):
         return model.pipeline.sample(num, where=where, **how)
     if where is None:
-        return model.pipeline.fill(tokens, given, **how)
+        pad = model.page.pad(prompt)
+        more = {} if pad is None else {"pad": pad.expand_as(tokens)}
+        return model.pipeline.fill(tokens, given, **how, **more)
     weights = model.kind.weights(where)
     weights = weights if model.kind.filling is None else weights * model.kind.filling
     return model.pipeline.sample(tokens=tokens, given=given, where=weights, **how)
