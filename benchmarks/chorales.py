@@ -73,7 +73,11 @@ def main() -> None:
         found["any order"] = summary(any_order(pipeline, test, options.samples), test)
         print_likelihood("any order", found["any order"])
     if options.frames is not None:
-        nats = [framewise(pipeline, piece, options.orders, i, options.frames) for i, piece in enumerate(test)]
+        nats = []
+        for i, piece in enumerate(test):
+            nats.append(framewise(pipeline, piece, options.orders, i, options.frames))
+            done = sum(row[0] for row in nats) / sum(len(piece.steps) for piece in test[: i + 1])
+            print(f"frames: {i + 1} of {len(test)} chorales, {done:.3f} nats a frame so far", flush=True)
         for column, name in enumerate(("frames", "frames, sounding")):
             found[name] = summary(np.array([row[column] for row in nats]), test)
             print_likelihood(name, found[name])
