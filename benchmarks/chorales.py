@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="how often to draw; 0: no draws")
     parser.add_argument("--steps", type=int, default=None, help="sampling steps; by default as usd3 sample")
     parser.add_argument("--sampler", default=None, help="by default that of the model")
+    parser.add_argument("--half", action="store_true", help="frames in bfloat16, which it also trained in")
     parser.add_argument("--device", default=None)
     parser.add_argument("--out", type=Path, default=None, help="a .json file for the results")
     options = parser.parse_args()
@@ -75,7 +76,8 @@ def main() -> None:
     if options.frames is not None:
         nats = []
         for i, piece in enumerate(test):
-            nats.append(framewise(pipeline, piece, options.orders, i, options.frames))
+            with torch.autocast(pipeline.device.type, torch.bfloat16, enabled=options.half):
+                nats.append(framewise(pipeline, piece, options.orders, i, options.frames))
             done = sum(row[0] for row in nats) / sum(len(piece.steps) for piece in test[: i + 1])
             print(f"frames: {i + 1} of {len(test)} chorales, {done:.3f} nats a frame so far", flush=True)
         for column, name in enumerate(("frames", "frames, sounding")):
