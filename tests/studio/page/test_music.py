@@ -206,7 +206,9 @@ def test_harmonise_keeps_one_voice_opens_the_others_and_plays_at_once(tabs):
     assert asked[-1]["object"] == [[72, -1, -1, -1]] * 16 + [[-1] * 4] * 16
     assert object_of(page) == [[72, 67, 64, 48]] * 32
     assert loudness(page) > 1e-3
-    assert page.is_visible(".variant .play")
+    page.click(".variant >> nth=1 >> .play")
+    assert page.evaluate("usd3Studio.state.transport.variant") == 1
+    assert loudness(page) > 1e-3
 
 
 def test_a_screenshot_has_colours(tabs):

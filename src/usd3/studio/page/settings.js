@@ -25,7 +25,7 @@ export class Settings {
     const seed = number("seed", { value: newSeed(), min: 0, max: SEEDS - 1, step: 1 });
     seed.addEventListener("input", () => this.#setFresh(false));
     const rows = [
-      field("Variants", "How many are drawn at once", number("num", { value: model.num, min: 1, max: model.most_num, step: 1 })),
+      field(model.editor.name === "table" ? "Rows" : "Variants", "How many are drawn at once", number("num", { value: model.num, min: 1, max: model.most_num, step: 1 })),
       field("Steps", "More steps take longer and are more careful", number("steps", { value: model.steps, min: 1, max: model.most_steps, step: 1 })),
       field("Sampler", null, h("select", { name: "sampler", "aria-describedby": "sampler-summary" },
         ...model.samplers.map(({ name }) => h("option", { value: name, text: name, selected: name === model.sampler }))), this.summary),

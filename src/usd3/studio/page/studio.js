@@ -6,11 +6,12 @@ import { Drawing } from "./drawing.js";
 import { Files } from "./files.js";
 import { showHelp } from "./help.js";
 import { showHome } from "./home.js";
-import { fragmentOf, stateOf } from "./link.js";
+import { stateOf } from "./link.js";
 import { listenToDrops, listenToKeys } from "./listening.js";
 import { equal, merged } from "./objects.js";
 import { plural, report } from "./report.js";
 import { Settings } from "./settings.js";
+import { Sharing } from "./sharing.js";
 import { Store } from "./store.js";
 import { Synth } from "./synth.js";
 import { themeSwitch } from "./theme.js";
@@ -20,24 +21,22 @@ import { Variants } from "./variants.js";
 
 const $ = (id) => document.getElementById(id);
 const EDITORS = ["roll", "board", "text", "sequence", "table", "image", "array"];
-const FRAMES = 40;
-const REMEMBER = 250; // milliseconds until the address bar has the link of what is seen
 
 export class Studio {
   model = null;
   editor = null;
   #frame = null;
-  #saved = 0;
 
   constructor() {
     this.store = new Store();
     this.drawing = new Drawing();
     this.synth = new Synth();
     this.files = new Files($("files"), this);
-    this.settings = new Settings($("settings-form"), () => this.#remember());
+    this.sharing = new Sharing(this);
+    this.settings = new Settings($("settings-form"), () => this.sharing.remember());
     this.timeline = new Timeline($("timeline"), (frame) => { this.#frame = frame; this.#show(); });
     this.variants = new Variants($("variants"), { adopt: (index) => this.#adopt(index), play: (index) => this.#playVariant(index) });
-    this.transport = new Transport($("transport"), this.synth, () => { this.#showVariants(); this.#remember(); });
+    this.transport = new Transport($("transport"), this.synth, () => { this.#showVariants(); this.sharing.remember(); });
     this.hook = { synth: this.synth, state: this };
   }
 
@@ -47,7 +46,7 @@ export class Studio {
     this.redo = button("", () => this.#back("redo"), { icon: "redo", title: "Redo (Ctrl+Shift+Z)" });
     $("history").append(this.undo, this.redo);
     $("global").append(
-      button("Share", () => this.share(), { icon: "share", title: "Copy a link that draws the same result", id: "share" }),
+      button("Share", () => this.sharing.copy(), { icon: "share", title: "Copy a link that draws the same result", id: "share" }),
       themeSwitch(() => { this.editor?.theme?.(); this.variants.clear(); this.#showVariants(); }),
       button("", () => this.help(), { icon: "help", title: "Help and keys (?)" }));
     $("home-button").addEventListener("click", () => this.goHome());
@@ -74,7 +73,7 @@ export class Studio {
     const state = stateOf(location.hash);
     if (!state) return this.goHome();
     await this.open(state.model);
-    return this.#restore(state);
+    return this.sharing.restore(state);
   }
 
   async #choose(name, card) {
@@ -167,9 +166,9 @@ export class Studio {
       if (problem) throw new Error(problem);
       const { send, keep, where } = this.editor.plan(action, this.store.doc);
       this.settings.roll();
-      const body = { model: this.model.model, object: send, ...this.settings.values, frames: FRAMES };
+      const body = this.wish(send);
       if (where) body.where = [...Object.entries(body.where ?? {}), ...where].map((pair) => pair.join("=")).join(",");
-      const done = await this.#run(body, keep, play);
+      const done = await this.run(body, keep, play);
       if (!done) return;
       await play();
       const sentence = `${plural(done.objects.length, this.editor.one ?? "variant")} in ${done.seconds.toFixed(done.seconds < 0.1 ? 2 : 1)} s`;
@@ -178,8 +177,11 @@ export class Studio {
     });
   }
 
+  /** The request of a draw that fills this object. */
+  wish(object) { return { model: this.model.model, object, ...this.settings.values, frames: 40 }; }
+
   /** Draw, and put the result into the document. `first` is called as soon as there is something to play. */
-  async #run(body, keep, first = () => {}) {
+  async run(body, keep, first = () => {}) {
     report.clear();
     this.transport.stop();
     this.timeline.clear();
@@ -243,48 +245,6 @@ export class Studio {
     report.announce(which === "undo" ? "undone" : "done again");
   }
 
-  // ---- links ------------------------------------------------------------------------------------------------------
-
-  /** The fragment that reproduces what is seen: by drawing again, or with the result in it where it was edited. */
-  #fragment() {
-    const { object, result, drawn, chosen } = this.store.doc;
-    const base = { model: this.model.model, ...this.settings.values, chosen, tempo: this.editor.notes ? this.transport.beats : null };
-    const fresh = drawn && equal(result, drawn.objects[chosen]) && equal(object, drawn.kept);
-    if (fresh) return fragmentOf({ ...base, ...drawn.request, draw: true });
-    return fragmentOf({ ...base, object: equal(object, this.model.example) ? null : object, shown: result, draw: false });
-  }
-
-  /** Keep the link in the address bar, a moment later. */
-  #remember() {
-    clearTimeout(this.#saved);
-    this.#saved = setTimeout(() => { if (this.isOpen && this.editor) history.replaceState(null, "", this.#fragment()); }, REMEMBER);
-  }
-
-  async #restore(state) {
-    this.settings.values = state;
-    if (state.tempo && this.editor.notes) this.transport.beats = state.tempo;
-    const object = state.object ?? this.model.example;
-    if (Array.isArray(this.model.example) !== Array.isArray(object)) throw new Error("The object of this link is not one of this model.");
-    this.store.reset({ object, result: state.shown ?? null, drawn: null, chosen: 0 });
-    this.editor.reveal?.();
-    if (!state.draw) return;
-    const body = { model: this.model.model, object, ...this.settings.values, frames: FRAMES };
-    if (state.where) body.where = state.where;
-    const done = await this.#run(body, object);
-    if (!done) return;
-    if (state.chosen > 0 && state.chosen < done.objects.length) this.store.amend({ result: done.objects[state.chosen], chosen: state.chosen });
-    report.status([`Drawn again from the link in ${done.seconds.toFixed(1)} s`, ...(done.notes ?? [])].join(" · "));
-  }
-
-  /** Copy the link of what is seen. */
-  async share() {
-    history.replaceState(null, "", this.#fragment());
-    await report.guard(async () => {
-      await navigator.clipboard.writeText(location.href);
-      report.status("The link is copied. It draws the same result again.");
-    }, "The browser does not allow copying; the link is in the address bar.");
-  }
-
   // ---- showing ----------------------------------------------------------------------------------------------------
 
   #show() {
@@ -295,7 +255,7 @@ export class Studio {
     if (this.#frame) return;
     this.#showVariants();
     this.#showButtons();
-    this.#remember();
+    this.sharing.remember();
   }
 
   #showVariants() {

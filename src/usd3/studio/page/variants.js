@@ -31,7 +31,7 @@ export class Variants {
     this.#last = state;
     this.element.hidden = !drawn || drawn.objects.length < 2 || Boolean(editor.ownsVariants);
     if (this.element.hidden) return;
-    const compare = button("Compare", () => { this.#compare = !this.#compare; this.show(drawn, chosen, editor, playing); },
+    const compare = !editor.plainVariants && button("Compare", () => { this.#compare = !this.#compare; this.show(drawn, chosen, editor, playing); },
       { icon: "compare", pressed: this.#compare, title: "Show in grey what the variants share with the chosen one" });
     const different = new Set(drawn.objects.map((object) => JSON.stringify(object))).size;
     const cards = drawn.objects.map((object, index) => this.#card(drawn, object, index, chosen, editor, playing));

@@ -11,8 +11,11 @@ export const keys = [["Arrow keys", "move"], ["Enter or Space", "paint with the 
 const SWATCHES = 24;
 const QUICK = 900; // milliseconds between two digits of one number
 
-/** The colour of a category; those of few categories are far apart. */
-export const hue = (value, count) => `hsl(${Math.round((count <= SWATCHES ? value / count : (value * 0.618) % 1) * 330 + 14)} 62% ${52 + (value % 3) * 6}%)`;
+const PALETTE = ["#3f4856", "#dd6a45", "#3f9f8c", "#e2b04a", "#9a86d6", "#d9799b", "#5b8fd0", "#9aba54"];
+
+/** The colour of a category: of a palette where there are few. */
+export const hue = (value, count) =>
+  (count <= PALETTE.length ? PALETTE[value] : `hsl(${Math.round(((value * 0.618) % 1) * 360)} 58% ${46 + (value % 3) * 9}%)`);
 
 /** Rows and columns in which an object of any shape is shown. */
 export function layout(shape) {
@@ -50,7 +53,7 @@ export function create(context) {
 
   const grid = cellGrid({
     rows, columns, label: `Grid of ${rows} by ${columns} cells with ${count} categories. Arrow keys move, Enter paints.`, announce: context.announce,
-    paint: (canvas, cell, place) => paintCell(canvas, cell, place),
+    paint: paintCell,
     describe: (cell) => (state.shown[cell] === OPEN ? "open" : `${state.shown[cell]}, ${state.given[cell] !== OPEN ? "given" : "drawn"}`),
     brush(cells, isFirst) {
       const hit = (index) => cells.includes(index);
@@ -72,10 +75,10 @@ export function create(context) {
     context.announce(`category ${value}`);
   }
 
-  function paintCell(canvas, cell, { x, y, size }) {
+  function paintCell(canvas, cell, { x, y, size }, colours) {
     const shown = state.shown[cell];
     if (shown === undefined) return;
-    canvas.fillStyle = colour("--open");
+    canvas.fillStyle = colours.open;
     canvas.fillRect(x + 0.5, y + 0.5, size - 1, size - 1);
     if (shown === OPEN) return;
     const isGiven = state.given[cell] !== OPEN;

@@ -1,10 +1,10 @@
 /** A grid of cells on a canvas, with mouse, touch and keys: the ground of the editors of arrays and images. */
 
-import { h, sharp } from "../dom.js";
+import { colour, h, sharp } from "../dom.js";
 
 /**
  * @param {{rows: number, columns: number, label: string, paint: (context: CanvasRenderingContext2D, cell: number,
- *   place: {x: number, y: number, size: number}) => void, before?: (context, width: number, height: number) => void,
+ *   place: {x: number, y: number, size: number}, colours: Object<string, string>) => void, before?: (context, width: number, height: number) => void,
  *   brush: (cells: number[], isFirst: boolean) => void, key: (event: KeyboardEvent, cell: number) => boolean,
  *   describe: (cell: number) => string, announce: (text: string) => void, brushSize?: () => number}} options
  */
@@ -30,17 +30,17 @@ export function cellGrid({ rows, columns, label, paint, before, brush, key, desc
       const context = sharp(canvas, width, height);
       context.clearRect(0, 0, width, height);
       before?.(context, width, height);
-      for (let cell = 0; cell < rows * columns; cell++) paint(context, cell, place(cell));
-      const style = getComputedStyle(document.documentElement);
-      if (cursor !== null && document.activeElement === canvas) outline(context, [cursor], style.getPropertyValue("--ink"), 2);
-      if (hover !== null) outline(context, around(hover), style.getPropertyValue("--accent"), 1);
+      const colours = { open: colour("--open"), other: colour("--open-other"), accent: colour("--accent"), ink: colour("--ink") };
+      for (let cell = 0; cell < rows * columns; cell++) paint(context, cell, place(cell), colours);
+      if (cursor !== null && document.activeElement === canvas) outline(context, [cursor], colours.ink, 2);
+      if (hover !== null) outline(context, around(hover), colours.accent, 1);
     });
   };
 
   const place = (cell) => ({ x: (cell % columns) * size, y: Math.floor(cell / columns) * size, size });
 
-  function outline(context, cells, colour, width) {
-    context.strokeStyle = colour;
+  function outline(context, cells, line, width) {
+    context.strokeStyle = line;
     context.lineWidth = width;
     const [first, last] = [place(Math.min(...cells)), place(Math.max(...cells))];
     context.strokeRect(first.x + 1, first.y + 1, last.x - first.x + size - 2, last.y - first.y + size - 2);

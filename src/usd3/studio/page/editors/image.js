@@ -1,7 +1,7 @@
 /** The editor of images: a picture whose tokens can be erased and drawn anew. The server makes the pictures. */
 
 import * as api from "../api.js";
-import { button, colour, h } from "../dom.js";
+import { button, h } from "../dom.js";
 import { fillLabel, lock, openUp, plan, unlock } from "../edits.js";
 import { OPEN, flat, hasOpen, mapped, merged } from "../objects.js";
 import { hue, layout, mosaic } from "./array.js";
@@ -49,7 +49,7 @@ export function create(context) {
   }
 
   /** Open tokens cover the picture; locked ones have a dot. */
-  function paintToken(canvas, cell, { x, y, size }) {
+  function paintToken(canvas, cell, { x, y, size }, colours) {
     const open = state.shown[cell] === OPEN || (!state.picture && !missing);
     if (missing && !open) {
       canvas.fillStyle = hue(state.shown[cell], model.num_classes);
@@ -58,12 +58,12 @@ export function create(context) {
     const veil = open ? 1 : state.sure ? 0.75 * (1 - state.sure[cell]) : 0;
     if (veil > 0.02) {
       canvas.globalAlpha = veil;
-      canvas.fillStyle = (Math.floor(cell / width) + cell) % 2 ? colour("--open") : colour("--open-other");
+      canvas.fillStyle = (Math.floor(cell / width) + cell) % 2 ? colours.open : colours.other;
       canvas.fillRect(x, y, size + 0.5, size + 0.5);
       canvas.globalAlpha = 1;
     }
     if (state.given[cell] !== OPEN) {
-      canvas.fillStyle = colour("--accent");
+      canvas.fillStyle = colours.accent;
       canvas.beginPath();
       canvas.arc(x + size / 2, y + size / 2, Math.max(1.5, size / 10), 0, 7);
       canvas.fill();
@@ -93,7 +93,7 @@ export function create(context) {
   return {
     element: h("div", { class: "image-editor" }, missing && h("p", { class: "hint", text: missing }), grid.element),
     tools: h("div", { class: "tools", role: "toolbar", "aria-label": "Tools of the picture" }, h("div", { class: "group" }, ...tools), size),
-    fillLabel, plan: (action, document_) => plan(action, document_, model, null), theme: grid.repaint,
+    fillLabel, plainVariants: !missing, plan: (action, document_) => plan(action, document_, model, null), theme: grid.repaint,
     show({ object, result, frame, drawn, chosen }) {
       const open = frame && flat(frame.open);
       const shown = merged(object, frame ? frame.object : result);
