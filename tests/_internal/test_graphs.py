@@ -149,6 +149,24 @@ def test_never_calls_the_function_as_it_is(cuda):
     assert cuda.captures == 0
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_dead_graph_is_freed_during_a_capture(cuda, fails):
+    """A dead cycle may hold an earlier graph, and CUDA refuses to free a graph while another is captured."""
+    collects = []
+
+    def fn(x):
+        collects.append(gc.isenabled())
+        if fails and not gc.isenabled():
+            raise RuntimeError("waits for the device")
+        return x + 1
+
+    function = graphed(cuda, fn)
+    for _ in range(4):
+        function(torch.zeros(1))
+    assert collects[:4] == [True, True, True, False]
+    assert gc.isenabled()
+
+
 def test_an_interrupted_capture_ends(cuda):
     def fn(x):
         if cuda.captures:

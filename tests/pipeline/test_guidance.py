@@ -50,7 +50,7 @@ def test_guidance_follows_the_given_elements(scale, guidance):
     f = (torch.linspace(0, 0.5 * (K - 1), K) + scale * torch.eye(K)[0]).softmax(-1)
     assert (x[:, 0] == 0).all()
     assert share(x, 0) == pytest.approx(float(f[0]), abs=0.025)
-    assert pipeline.model.rows == [4000 if scale == 3 else 2000]
+    assert sum(pipeline.model.rows) == (4000 if scale == 3 else 2000)  # on a CPU in several calls
 
 
 def test_guidance_needs_a_condition_and_logits():

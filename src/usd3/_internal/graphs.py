@@ -114,7 +114,7 @@ class GraphedFunction(Generic[Output]):
                 gc.collect()
             torch.cuda.empty_cache()
             rule = nullcontext() if self.trained else waiting_is_an_error()
-            with _capturing(graph, device, "global" if self.trained else "thread_local"), rule:
+            with _no_collection(), _capturing(graph, device, "global" if self.trained else "thread_local"), rule:
                 self._output = self.fn(*self._inputs)
         except Exception as error:
             self._inputs, self._output = [], None
@@ -201,6 +201,18 @@ def _set_sync_debug_mode(mode: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says that the mode is a prototype
         torch.cuda.set_sync_debug_mode(mode)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Inside, dead cycles are not freed: with an earlier graph among them, freeing would break the capture of this."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

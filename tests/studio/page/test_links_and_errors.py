@@ -36,6 +36,19 @@ def test_a_link_of_an_edited_result_has_it_as_it_is(tabs, folder):
     assert object_of(other) == shown
 
 
+def test_the_way_back_from_the_choice_of_models_brings_a_result_again(tabs, folder):
+    page = tabs.open(f"#model={folder / 'board'}")
+    set_steps(page, 3, 1)
+    fill(page, "generate")
+    shown = object_of(page)
+    page.click("#home-button")
+    assert page.is_visible("#cards")
+    page.go_back()
+    page.wait_for_selector("body:not(.busy) #status:not(:empty)")
+    wait_until(page, "document.getElementById('status').textContent.startsWith('Drawn again')")
+    assert object_of(page) == shown
+
+
 def test_a_draw_is_stopped_and_the_page_goes_on(tabs):
     page = tabs.open("#model=bach")
     set_steps(page, 1000, 4)

@@ -82,11 +82,14 @@ export class Studio {
     card.classList.remove("waiting");
   }
 
+  /** Leave the model; the browser's way back draws what was there again. */
   goHome() {
+    if (!this.isOpen) return;
+    history.replaceState(null, "", this.sharing.fragment);
     this.stop();
     this.transport.stop();
     this.#setOpen(false);
-    history.replaceState(null, "", location.pathname + location.search);
+    history.pushState(null, "", location.pathname + location.search);
     document.title = "USD3 studio";
   }
 
