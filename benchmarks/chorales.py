@@ -10,7 +10,8 @@ after the end of a chorale. Every chorale is one context, however long: the netw
                   nats of a chorale; for each 16th-note frame of four voices, and for each note
     frames        Coconet's measure (Huang et al. 2017, and its published code): whole frames in a random order; inside
                   a frame one voice after the other in a random order, given the voices that the model itself found
-                  likeliest. --orders orders are averaged as probabilities. Takes a GPU (--frames)
+                  likeliest. --orders orders are averaged as probabilities, for each frame by itself. Takes a GPU
+                  (--frames N: N random frames of each chorale; 0: all)
     ... sounding  the same without the silent notes: a silent voice costs Coconet nothing
 
 Then Bach's test chorales, his training chorales and draws of the model, in windows of the model's length: harmonised
@@ -29,6 +30,7 @@ import torch
 from torch import Tensor
 
 from usd3._internal.random import seed_of
+from usd3.bench.machine import machine
 from usd3.kinds.chorale.notation import RANGES
 from usd3.kinds.chorale.reading import pieces_of
 from usd3.kinds.chorale.windows import Piece, as_sequences
@@ -48,12 +50,15 @@ def main() -> None:
     parser.add_argument("run", help="folder of a run, or of an exported model")
     parser.add_argument("--data", type=Path, required=True, help="the .npz file of the chorales")
     parser.add_argument("--split", default="test", help="the array to measure")
-    parser.add_argument("--samples", type=int, default=256, help="numbers of masked notes for the any-order bound")
-    parser.add_argument("--frames", action="store_true", help="also measure frame by frame, as Coconet")
+    parser.add_argument(
+        "--samples", type=int, default=256, help="numbers of masked notes for the any-order bound; 0: no"
+    )
+    parser.add_argument("--frames", type=int, default=None, help="measure so many frames of each as Coconet; 0: all")
     parser.add_argument("--orders", type=int, default=5, help="orders of the frames")
     parser.add_argument("--runs", type=int, default=3, help="how often to draw; 0: no draws")
     parser.add_argument("--steps", type=int, default=None, help="sampling steps; by default as usd3 sample")
     parser.add_argument("--sampler", default=None, help="by default that of the model")
+    parser.add_argument("--half", action="store_true", help="frames in bfloat16, which it also trained in")
     parser.add_argument("--device", default=None)
     parser.add_argument("--out", type=Path, default=None, help="a .json file for the results")
     options = parser.parse_args()
@@ -64,10 +69,17 @@ def main() -> None:
     pieces = {key: pieces_of(arrays[key], key) for key in ("train", options.split)}
     test, began = pieces[options.split], time.monotonic()
     found: dict[str, object] = {"chorales": len(test), "frames": sum(len(piece.steps) for piece in test)}
-    found["any order"] = summary(any_order(pipeline, test, options.samples), test)
-    print_likelihood("any order", found["any order"])
-    if options.frames:
-        nats = [framewise(pipeline, piece, options.orders, i) for i, piece in enumerate(test)]
+    found["settings"] = {name: value for name, value in vars(options).items() if name not in ("run", "data", "out")}
+    if options.samples:
+        found["any order"] = summary(any_order(pipeline, test, options.samples), test)
+        print_likelihood("any order", found["any order"])
+    if options.frames is not None:
+        nats = []
+        for i, piece in enumerate(test):
+            with torch.autocast(pipeline.device.type, torch.bfloat16, enabled=options.half):
+                nats.append(framewise(pipeline, piece, options.orders, i, options.frames))
+            done = sum(row[0] for row in nats) / sum(len(piece.steps) for piece in test[: i + 1])
+            print(f"frames: {i + 1} of {len(test)} chorales, {done:.3f} nats a frame so far", flush=True)
         for column, name in enumerate(("frames", "frames, sounding")):
             found[name] = summary(np.array([row[column] for row in nats]), test)
             print_likelihood(name, found[name])
@@ -76,6 +88,7 @@ def main() -> None:
         found["voice leading"] = {name: {key: cell.mean for key, cell in row.items()} for name, row in rows.items()}
         print(format_table(rows, CHORALE_COLUMNS | {"copied": "copied", "as_bach": "as Bach"}))
     found |= {"run": Path(options.run).name, "split": options.split, "seconds": round(time.monotonic() - began, 1)}
+    found |= machine(pipeline.device)
     if options.out is not None:
         options.out.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -97,34 +110,36 @@ def any_order(pipeline: Pipeline, pieces: Sequence[Piece], samples: int) -> np.n
 
 
 @torch.no_grad()
-def framewise(pipeline: Pipeline, piece: Piece, orders: int, seed: int) -> tuple[float, float]:
+def framewise(pipeline: Pipeline, piece: Piece, orders: int, seed: int, most: int = 0) -> tuple[float, float]:
     """Nats of a chorale frame by frame, of all notes and of those that sound.
 
-    The frames are in a random order. Row i of a batch predicts the i-th of them, given the true ones before it. Its
-    voices come one after the other; a voice that is done shows what the model took for likeliest, not the truth.
+    The frames are in a random order. A row of a batch predicts one of them, given the true ones before it. Its voices
+    come one after the other; a voice that is done shows what the model took for likeliest, not the truth. If `most` is
+    not 0, at most so many frames, chosen at random, stand for all.
     """
     generator = torch.Generator().manual_seed(seed_of(1, seed))
     truth = torch.from_numpy(piece.steps).long().to(pipeline.device)  # (T, 4)
     steps, mask = len(truth), pipeline.diffusion.noise.mask
     assert mask is not None
-    logs = torch.zeros(2, orders, steps, dtype=torch.float64, device=pipeline.device)
+    measured = torch.randperm(steps, generator=generator)[: most or steps].to(pipeline.device)  # (n,)
+    rows = torch.arange(len(measured), device=pipeline.device)
+    logs = torch.zeros(2, orders, len(measured), dtype=torch.float64, device=pipeline.device)
     for order in range(orders):
-        frames = torch.randperm(steps, generator=generator).to(pipeline.device)
-        rank = frames.argsort()  # when a frame comes
-        hidden = rank[None, :] >= rank[frames][:, None]  # (T, T) row i: frames that do not come before the i-th
-        x = torch.where(hidden[..., None], mask, truth)  # (T, T, 4)
-        turns = torch.rand(steps, VOICES, generator=generator).argsort(1).to(pipeline.device)
-        rows = torch.arange(steps, device=pipeline.device)
+        rank = torch.randperm(steps, generator=generator).to(pipeline.device)  # when a frame comes
+        hidden = rank >= rank[measured][:, None]  # (n, T) row i: frames that do not come before the i-th
+        x = torch.where(hidden[..., None], mask, truth)  # (n, T, 4)
+        turns = torch.rand(len(measured), VOICES, generator=generator).argsort(1).to(pipeline.device)
         for turn in range(VOICES):
             voice = turns[:, turn]
-            log_p = torch.cat([_log_probs(pipeline, part, at, of) for part, at, of in _parts(x, frames, voice)])
-            true = truth[frames, voice]
-            nats = log_p.gather(1, true[:, None])[:, 0]
-            logs[0, order, frames] += nats
-            logs[1, order, frames] += nats.masked_fill(true == REST, 0.0)
-            x[rows, frames, voice] = log_p.argmax(1)
-    frame_logs = logs.logsumexp(1) - np.log(orders)  # (2, T): the orders averaged as probabilities
-    return float(-frame_logs[0].sum()), float(-frame_logs[1].sum())
+            log_p = torch.cat([_log_probs(pipeline, part, at, of) for part, at, of in _parts(x, measured, voice)])
+            true = truth[measured, voice]
+            log_true = log_p.gather(1, true[:, None])[:, 0]
+            logs[0, order] += log_true
+            logs[1, order] += log_true.masked_fill(true == REST, 0.0)
+            x[rows, measured, voice] = log_p.argmax(1)
+    frame_logs = logs.logsumexp(1) - np.log(orders)  # (2, n): the orders averaged as probabilities
+    nats, sounding = (-frame_logs.mean(1) * steps).tolist()
+    return nats, sounding
 
 
 def _parts(x: Tensor, frames: Tensor, voice: Tensor, size: int = 256) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

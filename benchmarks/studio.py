@@ -274,20 +274,32 @@ async def latency(server: Server, model: str, example: Any, num: int, repeats: i
     return {"first": statistics.median(first), "all": statistics.median(last)}
 
 
+def second_half(opened: dict[str, Any]) -> list[int]:
+    """A melody whose last eight bars are open."""
+    theme, bars = opened["prompts"][0], 8 * opened["editor"]["steps_per_bar"]
+    return [*[step if step >= 0 else 60 for step in theme[: len(theme) - bars]], *[-1] * bars]
+
+
+def tune(opened: dict[str, Any]) -> list[list[int]]:
+    """A chorale of eight bars with a soprano alone, as the page sends it: the rest of the roll is silent."""
+    bars, rest = 8 * opened["editor"]["steps_per_bar"], opened["editor"]["rest"]
+    theme = [step[0] for step in opened["prompts"][0] if step[0] >= 0]
+    soprano = (theme * bars)[:bars]
+    return [[pitch, -1, -1, -1] for pitch in soprano] + [[rest] * 4] * (opened["shape"][0] - bars)
+
+
 async def times(server: Server, quick: bool) -> list[Row]:
-    """How long eight bars take: those after the eight bars that are given, with the usual settings of the page."""
-    model, repeats = "bach", 1 if quick else 5
-    opened = json.loads((await server.post("open", {"model": model})).text)
-    theme = opened["prompts"][0]
-    bars, length = 8 * opened["editor"]["steps_per_bar"], len(theme)
-    example = [*[step if step >= 0 else 60 for step in theme[: length - bars]], *[-1] * bars]
-    await latency(server, model, example, 1, 1)
-    rows, steps = list[Row](), 2 if quick else opened["steps"]
-    for num in (1, opened["num"]):
-        found = await latency(server, model, example, num, repeats, steps=steps)
-        said = f"the first after {found['first']:.2f} s, all after {found['all']:.2f} s (median of {repeats})"
-        sent = f"eight bars, {num} variant{'s' if num > 1 else ''}, {steps} steps, frames to watch"
-        rows.append(Row("time", sent, said, quick or found["first"] < 2, server.memory, server.memory))
+    """How long eight bars take, with the usual settings of the page."""
+    rows, repeats = list[Row](), 1 if quick else 5
+    for model, what, eight_bars in (("chorale", "harmonised", tune), ("bach", "continued", second_half)):
+        opened = json.loads((await server.post("open", {"model": model})).text)
+        example, steps = eight_bars(opened), 2 if quick else opened["steps"]
+        await latency(server, model, example, 1, 1, steps=steps)
+        for num in (1, opened["num"]):
+            found = await latency(server, model, example, num, repeats, steps=steps)
+            said = f"the first after {found['first']:.2f} s, all after {found['all']:.2f} s (median of {repeats})"
+            sent = f"eight bars {what}, {num} variant{'s' if num > 1 else ''}, {steps} steps, frames to watch"
+            rows.append(Row("time", sent, said, quick or found["first"] < 2, server.memory, server.memory))
     alone: dict[int, list[float]] = {0: [], 40: []}
     for _ in range(2 * repeats):  # in turn, and the shortest count: what else the machine does only takes time
         for frames, seconds in alone.items():

@@ -87,6 +87,20 @@ def test_frames_see_the_true_frames_before_and_what_the_model_took_for_likeliest
     assert sorted((last < 129).sum((1, 2)).tolist()) == [3, 7, 11, 15, 19, 23]
 
 
+def test_some_frames_stand_for_all(chorales, pipeline):
+    pipeline.model = copies = Copies()
+    same = Piece("a", np.full((6, 4), 60, dtype=np.uint8))
+    nats, _ = chorales.framewise(pipeline, same, 1, 0, most=2)
+    assert [len(x) for x in copies.seen] == [2] * 4
+    assert nats in (
+        0,
+        pytest.approx(3 * (np.log(129) + 3 * 100), rel=1e-4),
+    )
+    found = [chorales.framewise(pipeline, same, 1, seed, most=2)[0] for seed in range(60)]
+    assert 0 < np.count_nonzero(found) < 60
+    assert np.mean(found) == pytest.approx(np.log(129) + 3 * 100, rel=0.4)  # the standard error is 18 %
+
+
 def test_orders_are_averaged_as_probabilities(chorales, pipeline, monkeypatch):
     sure = iter([0.5, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25])  # p of a note: four voices in two orders
 
@@ -124,7 +138,7 @@ def test_the_script_measures_a_model(chorales, pipeline, tmp_path, monkeypatch, 
     pieces[1, 30:] = -1
     np.savez(tmp_path / "jsb.npz", train=pieces, test=pieces)
     pipeline.save_pretrained(tmp_path / "model")
-    words = [str(tmp_path / "model"), "--data", str(tmp_path / "jsb.npz"), "--samples", "16", "--frames"]
+    words = [str(tmp_path / "model"), "--data", str(tmp_path / "jsb.npz"), "--samples", "16", "--frames", "0"]
     words += ["--orders", "1", "--runs", "2", "--steps", "2", "--device", "cpu", "--out", str(tmp_path / "out.json")]
     monkeypatch.setattr(sys, "argv", ["chorales.py", *words])
     chorales.main()
@@ -133,5 +147,7 @@ def test_the_script_measures_a_model(chorales, pipeline, tmp_path, monkeypatch, 
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["frames"]["per_frame"] == pytest.approx(4 * np.log(129), rel=1e-4)
     assert found["chorales"] == 2
+    assert found["settings"]["orders"] == 1
+    assert found["torch"] == torch.__version__
     assert set(found["voice leading"]) == {"Bach, test", "Bach, training", "ours, harmonised", "ours, from nothing"}
     assert found["voice leading"]["Bach, test"]["copied"] == 1

@@ -59,6 +59,22 @@ def test_padding_is_not_seen_and_changes_nothing():
         assert not torch.allclose(net(X, T)[:, :6], whole, atol=1e-3)
 
 
+def test_steps_that_are_padding_everywhere_are_not_computed():
+    net, pad, seen = small(), torch.zeros(3, 10, 4, dtype=torch.bool), []
+    net.layers[0].register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0].shape[1]))
+    pad[:, 6:] = True
+    pad[1, 2:] = True
+    with torch.no_grad():
+        logits = net(X, T, pad=pad)
+        assert logits.shape == (3, 10, 4, 130)
+        assert (logits[:, 6:] == 0).all()
+        pad[0, 8, 2] = False
+        net(X, T, pad=pad)
+        net(X, T, pad=torch.ones_like(pad))
+        net.train()(X, T, pad=torch.ones_like(pad))
+    assert seen == [6, 9, 1, 10]
+
+
 def test_one_voice_can_be_padding():
     net, pad = small(), torch.zeros(3, 10, 4, dtype=torch.bool)
     pad[..., 2] = True

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -24,11 +25,12 @@ from usd3.cli.main import main
 from usd3.core.step_costs import StepCosts
 from usd3.evaluation.cards import Card
 from usd3.kinds.board.puzzles import minimal_puzzles, random_boards
+from usd3.kinds.chorale.notation import RANGES
 from usd3.kinds.image.kind import ImageTokens
 from usd3.kinds.image.source import ImageSource
-from usd3.kinds.melody.midi import read_midi
+from usd3.kinds.melody.midi import read_midi, voices_of, write_midi
 from usd3.kinds.options import DataConfig
-from usd3.metrics import melody_structure
+from usd3.metrics import chorale_structure, melody_structure
 from usd3.metrics.boards import are_solved
 from usd3.nets.options import ModelConfig
 from usd3.pipeline import packaged as models
@@ -380,6 +382,41 @@ def test_melodies_drawn_from_nothing_keep_their_metre(name):
     found = melody_structure(pipeline.sample(4, num_steps=12))
     assert found["on_beat"].mean > {"bach": 0.5}.get(name, 0.33)
     assert found["rests"].mean < 0.5
+
+
+def test_the_model_of_chorales_knows_which_voices_belong_together():
+    """Held-out chorales against the same with each voice moved by a random number of bars."""
+    pipeline = usd3.Pipeline.from_pretrained("chorale", device="cpu")
+    chorales = bach_chorales_of_model(pipeline)
+    moved = chorales.clone()
+    for voice, bars in enumerate((0, 3, 5, 2)):
+        moved[..., voice] = chorales[..., voice].roll(16 * bars, 1)
+    right, wrong = (pipeline.bound(x, num_samples=8).sum() / x.numel() / math.log(2) for x in (chorales, moved))
+    assert right < 0.7  # 0.50 when it was packaged
+    assert wrong > 0.9  # 1.21
+
+
+def bach_chorales_of_model(pipeline):
+    """Some of its held-out windows, of those without padding."""
+    pytest.importorskip("music21")
+    test = pipeline.config.data.load().test
+    return test.tokens[~test.pad.any((1, 2))][:4].long()
+
+
+def test_a_tune_that_is_harmonised_stays_and_gets_voices_below_it(tmp_path, monkeypatch):
+    pytest.importorskip("symusic")
+    monkeypatch.chdir(tmp_path)
+    tune = ode_to_joy()[0, :64]
+    write_midi(tune + 5, "tune.mid")
+    how = ["--steps", "16", "--device", "cpu", "--out", "a.mid"]
+    assert main(["sample", "chorale", "--prompt", "tune.mid", *how]) == 0
+    voices = dict(zip("SATB", (torch.as_tensor(steps).long() for _, steps in voices_of(tmp_path / "a.mid", 4))))
+    assert torch.equal(voices["S"], tune + 5)
+    lows = [voices[name][voices[name] < 128].double().mean() for name in "SATB"]
+    assert lows == sorted(lows, reverse=True)
+    found = chorale_structure(torch.stack([steps[:64] for steps in voices.values()], 1)[None], RANGES)
+    assert found["range"].mean < 0.02
+    assert found["crossings"].mean < 0.15
 
 
 ONE = "8..........36......7..9.2...5...7.......457.....1...3...1....68..85...1..9....4.."  # by Arto Inkala

@@ -14,7 +14,7 @@ from usd3.studio.drawing import draw, read_wish
 from usd3.studio.jobs import Cancelled
 from usd3.studio.models import Shelf
 
-KINDS = ("array", "melody", "board", "text", "sequence", "table", "image_tokens")
+KINDS = ("array", "melody", "chorale", "board", "text", "sequence", "table", "image_tokens")
 
 
 class Listening:
@@ -261,3 +261,22 @@ def test_other_methods_are_watched_too(method, net, tmp_path):
     if method == "sedd":
         with pytest.raises(ValueError, match=r"temperature = 0\.5"):
             draw(model, read_wish({**fields, "temperature": 0.5}, model), listener)
+
+
+def test_what_follows_the_end_of_a_chorale_stays_silent_and_unseen(shelf, folder, monkeypatch):
+    model, seen = shelf.open(str(folder / "chorale")), []
+    tune, silent = [[72, -1, -1, -1]] * 16, [[128] * 4] * 16
+
+    def fill(tokens, given, pad=None, **how):
+        seen.append(pad)
+        return type(model.pipeline).fill(model.pipeline, tokens, given, pad=pad, **how)
+
+    monkeypatch.setattr(model.pipeline, "fill", fill)
+    _, done = drawn(shelf, folder, "chorale", object=tune + silent, num=3)
+    assert [pad.shape for pad in seen] == [(1, 32, 4), (2, 32, 4)]
+    assert all(pad[:, 16:].all() and not pad[:, :16].any() for pad in seen)
+    for chorale in done["objects"]:
+        assert chorale[16:] == silent
+        assert [row[0] for row in chorale[:16]] == [72] * 16
+    drawn(shelf, folder, "chorale", object=tune + [[-1] * 4] * 16, num=1)
+    assert seen[-1] is None

@@ -18,6 +18,7 @@ from usd3.core.options import DiffusionConfig
 from usd3.kinds.array import Array
 from usd3.kinds.base import Kind
 from usd3.kinds.board.kind import Board
+from usd3.kinds.chorale.kind import Chorale
 from usd3.kinds.image.folders import save_network
 from usd3.kinds.image.kind import ImageTokens
 from usd3.kinds.image.source import ImageSource
@@ -55,6 +56,7 @@ def small_kinds(folder: Path) -> dict[str, Kind]:
     return {
         "array": Array(5, (3, 4)),
         "melody": Melody(129, (32,)),
+        "chorale": Chorale(129, (32, 4)),
         "board": Board(4, (4, 4), "1234", "sudoku"),
         "text": Text(len(letters), (24,), alphabet=letters),
         "sequence": LetterSequence(5, (12,), "ACGT", "dna", True, True),

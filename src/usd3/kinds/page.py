@@ -117,6 +117,10 @@ class Page:
         tokens, given = tokens_from(objects, self.kind.shape, self.kind.num_classes)
         return FromPage(tokens, given, objects)
 
+    def pad(self, prompt: FromPage) -> Tensor | None:
+        """(N, ...) True where an object has ended before the element; None: all have every element."""
+        return None
+
     def frame(self, frame: Frame, prompt: FromPage) -> dict[str, Any]:
         """A step on the way to an object as the page shows it: `object`, `sure` and `open`."""
         return {"object": frame.tokens.tolist(), "sure": nested(frame.sure), "open": frame.open.int().tolist()}
@@ -159,13 +163,14 @@ class Page:
             path: the file.
             options: the options of the renderer; None: those of the page.
         """
-        tokens, given, _ = self.from_page(objects)
-        require(bool(given.all()), "objects", "an object with holes", "whole ones: fill them first")
-        self.kind.require_writable(path, len(tokens))
+        whole = self.from_page(objects)
+        require(bool(whole.given.all()), "objects", "an object with holes", "whole ones: fill them first")
+        self.kind.require_writable(path, len(whole.tokens))
         if path.suffix == ".npz":
-            self.kind.write_arrays(path, tokens=tokens.numpy())
+            self.kind.write_arrays(path, tokens=whole.tokens.numpy())
         else:
-            self.kind.renderer(self.request_for(path, options)).write(Drawn(tokens), path)
+            drawn = Drawn(whole.tokens, pad=self.pad(whole))
+            self.kind.renderer(self.request_for(path, options)).write(drawn, path)
 
     def request_for(self, path: Path, options: Any) -> Request:
         """The request for the renderer that writes this file."""

@@ -90,6 +90,10 @@ class Voices(nn.Module):
         """
         fits = x_t.dim() == 3 and x_t.shape[2] == self.voices
         require(fits, "x_t.shape", tuple(x_t.shape), f"(B, T, {self.voices}), a step of {self.voices} voices each")
+        steps, most = self._steps(x_t, pad), x_t.shape[1]
+        if steps < most:
+            short = (None if part is None else part[:, :steps] for part in (pad, given))
+            return F.pad(self(x_t[:, :steps], t, *short), (0, 0, 0, 0, 0, most - steps))
         vectors = self.category.weight + self.pitch_class(self.class_of)  # (K, E)
         h = self._embedded(x_t, vectors, pad, given)
         places = [torch.arange(x_t.shape[1], device=x_t.device)]
@@ -104,6 +108,13 @@ class Voices(nn.Module):
         h = norm(h) * (1 + scale) + shift
         weight = self.leave @ vectors.T  # (V, E, K), the output layer of each voice
         return torch.einsum("bte,vek->btvk", h, weight) + self.bias
+
+    def _steps(self, x_t: Tensor, pad: Tensor | None) -> int:
+        """How many steps to compute: on a CPU, outside of training, not those at the end that are padding everywhere."""
+        if pad is None or self.training or x_t.device.type != "cpu":
+            return x_t.shape[1]
+        used = (~pad).any(2).any(0).nonzero()
+        return int(used.max()) + 1 if len(used) else 1
 
     def _embedded(self, x_t: Tensor, vectors: Tensor, pad: Tensor | None, given: Tensor | None) -> Tensor:
         """The sum over the voices of their embeddings, (B, T, E)."""

@@ -7,6 +7,7 @@ __all__ = ["FOLDER", "PRESENTED", "find_model", "list_models", "model_summary", 
 FOLDER = Path(__file__).parent / "models"
 
 PRESENTED = {
+    "chorale": ("Bach's chorales", "Harmonises a tune in four voices, after Bach's chorales"),
     "bach": ("Bach's melodies", "Sixteen bars of one voice, after Bach's works"),
     "pop909": ("Pop songs", "Sixteen bars of a melody, after 909 Chinese pop songs"),
     "sudoku": ("Sudoku", "Solves puzzles, and makes new boards"),

@@ -146,7 +146,9 @@ def draw(model: Open, wish: Wish, listener: Listener) -> dict[str, Any]:
         x = _drawn(model, wish.prompt, parts[0], rest, how, wish.seed, watch.begin)
         if len(parts) > 1:
             listener.tell("first", {"object": page.to_page(x, wish.prompt, wish.seed, rest)[0]})
-            others = _drawn(model, wish.prompt, parts[1], rest, how, seed_of(wish.seed, 1), lambda _: watch.begin(False))
+            others = _drawn(
+                model, wish.prompt, parts[1], rest, how, seed_of(wish.seed, 1), lambda _: watch.begin(False)
+            )
             x = torch.cat([x, others])
     except ValueError as error:
         raise ValueError(_in_words_of_the_page(str(error))) from None
@@ -184,7 +186,9 @@ def _drawn(
         if not bool(given.any()):
             return model.pipeline.sample(len(rows), where=where, seed=seed, **how)
         if where is None:
-            return model.pipeline.fill(tokens, given, seed=seed, **how)
+            pad = model.page.pad(prompt)
+            more = {} if pad is None else {"pad": pad.expand_as(tokens)}
+            return model.pipeline.fill(tokens, given, seed=seed, **how, **more)
         weights = model.kind.weights(where)
         weights = weights if model.kind.filling is None else weights * model.kind.filling
         return model.pipeline.sample(tokens=tokens, given=given, where=weights, seed=seed, **how)
@@ -215,7 +219,7 @@ class _Watch:
         self.reads_logits = model.pipeline.method.reads != "ratio"
 
     def begin(self, has_first: bool) -> None:
-        """Called before objects are drawn, for the first time or again; `has_first`: the first object is one of them."""
+        """Called before objects are drawn, for the first time or again; `has_first`: the first is one of them."""
         self._has_first, self._step, self._shown = has_first, 0, 0
 
     def before_call(self, network: Any, inputs: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from support.browser import drag, fill, object_of, place, set_steps, wait_until, words_of
-from usd3.kinds.melody.midi import read_midi
+from usd3.kinds.melody.midi import read_midi, voices_of
 
 REST = 128
 
@@ -203,12 +203,45 @@ def test_harmonise_keeps_one_voice_opens_the_others_and_plays_at_once(tabs):
     page.click(".voice[data-voice='3']")
     said = fill(page, "harmonise")
     assert "first sound after" in said
-    assert asked[-1]["object"] == [[72, -1, -1, -1]] * 16 + [[-1] * 4] * 16
-    assert object_of(page) == [[72, 67, 64, 48]] * 32
+    assert asked[-1]["object"] == [[72, -1, -1, -1]] * 16 + [[REST] * 4] * 16  # it ends with the bar of the last note
+    assert object_of(page) == [[72, 67, 64, 48]] * 16 + [[REST] * 4] * 16
     assert loudness(page) > 1e-3
     page.click(".variant >> nth=1 >> .play")
     assert page.evaluate("usd3Studio.state.transport.variant") == 1
     assert loudness(page) > 1e-3
+
+
+def test_a_drawn_soprano_is_harmonised_heard_and_saved_in_four_voices(tabs, tmp_path):
+    page = tabs.open("#model=chorale")
+    assert page.locator(".voice").all_inner_texts() == ["Soprano", "Alto", "Tenor", "Bass"]
+    tune = [67, 69, 71, 72, 74, 72, 71]
+    for i, pitch in enumerate(tune):
+        page.mouse.click(*place(page, 4 * i + 1, pitch, 36, 81))
+    given = object_of(page)
+    soprano = [row[0] for row in given]
+    assert soprano == [pitch for pitch in tune for _ in range(4)] + [-1] * (256 - 28)
+    assert {pitch for row in given for pitch in row[1:]} == {-1}
+
+    set_steps(page, 6)
+    said = fill(page, "harmonise")
+    assert said.startswith("2 variants in")
+    assert "first sound after" in said
+    assert loudness(page) > 1e-3
+    shown = object_of(page)
+    assert [row[0] for row in shown[:28]] == soprano[:28]
+    for voice in range(4):
+        assert any(row[voice] < REST for row in shown[:32])
+    assert shown[32:] == [[REST] * 4] * 224  # two bars: the tune ends in the second one
+
+    with page.expect_download() as download:
+        page.click("#save")
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+    pytest.importorskip("symusic")
+    tracks = voices_of(path, 4)
+    assert [name.rpartition(" ")[2] for name, _ in tracks] == ["Soprano", "Alto", "Tenor", "Bass"]
+    for voice, (_, steps) in enumerate(tracks):
+        assert steps[:32].tolist() == [row[voice] for row in shown[: len(steps)]][:32]
 
 
 def test_a_screenshot_has_colours(tabs):

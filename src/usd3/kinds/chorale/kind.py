@@ -5,7 +5,7 @@ Readers, metrics and pictures are imported where they are used: `usd3 sample` ne
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -21,6 +21,9 @@ from usd3.kinds.options import DataConfig
 from usd3.kinds.rendering import Renderer, Request
 from usd3.metrics.chorales import CHORALE_COLUMNS
 from usd3.metrics.summary import Metric, Summary
+
+if TYPE_CHECKING:
+    from usd3.kinds.page import Page
 
 __all__ = ["Chorale"]
 
@@ -108,6 +111,12 @@ class Chorale(Kind):
             require_symusic("a folder or a .mid of chorales")
         options = request.options
         return ChoraleRenderer(self, MelodyOptions().tempo if options is None else options.tempo)
+
+    def page(self, request: Request) -> "Page":
+        """A piano roll with four voices."""
+        from usd3.kinds.chorale.page import ChoralePage
+
+        return ChoralePage(self, request)
 
     def sample_examples(self, given: str | None, prefix: int) -> list[str]:
         """New chorales, and a tune harmonised."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from usd3._internal.checks import require
 from usd3._internal.progress import say
 from usd3.kinds.base import Kind
-from usd3.kinds.chorale.notation import VOICES
+from usd3.kinds.chorale.notation import VOICES, voices_named
 from usd3.kinds.dataset import Sequences
 from usd3.kinds.melody.midi import voices_of, write_tracks
 from usd3.kinds.melody.musicxml import melodies_of, read_score
@@ -22,7 +22,6 @@ __all__ = ["ChoraleRenderer"]
 
 _MIDI, _MUSICXML = (".mid", ".midi"), (".mxl", ".xml", ".musicxml")
 _ORGAN = 19  # the instrument of MIDI files
-_NAMES = (("sopran",), ("alt",), ("tenor",), ("bass",))  # what the name of a track or part has in it, in lower case
 _Voice = tuple[str, NDArray[np.uint8]]
 
 
@@ -117,11 +116,8 @@ def _by_voice(melodies: list[_Voice], path: Path) -> dict[int, NDArray[np.uint8]
 
     The names of the tracks say it; without such names one track is the soprano, and four are in the order of voices.
     """
-    found = [
-        [v for v, parts in enumerate(_NAMES) if any(part in name.lower() for part in parts)] for name, _ in melodies
-    ]
-    named = [voices[0] for voices in found if len(voices) == 1]
-    if melodies and len(named) == len(set(named)) == len(melodies):
+    named = voices_named([name for name, _ in melodies])
+    if named is not None:
         return dict(zip(named, (steps for _, steps in melodies)))
     expected = "one track with notes, the soprano, or four, or tracks with names such as Soprano, Alto, Tenor, Bass"
     listed = ", ".join(name for name, _ in melodies) or "no track with notes"

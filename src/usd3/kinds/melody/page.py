@@ -71,7 +71,7 @@ class RollPage(Page):
         tracks = voices_of(path, STEPS_PER_BEAT, _MOST_QUARTERS)
         require(len(tracks) > 0, path.name, "no notes", "a MIDI file with notes")
         length, roll = self.kind.shape[0], torch.full((self.kind.shape[0], len(self.voices)), OPEN)
-        for voice, (_, steps) in enumerate(tracks[: len(self.voices)]):
+        for voice, (_, steps) in zip(self.voices_called([name for name, _ in tracks]), tracks):
             roll[: len(steps), voice] = torch.as_tensor(steps[:length]).long()
         notes, longest = [], max(len(steps) for _, steps in tracks)
         if len(tracks) > len(self.voices):
@@ -80,3 +80,7 @@ class RollPage(Page):
         if longest > length:
             notes.append(f"the first {length // STEPS_PER_BAR} of {-(-longest // STEPS_PER_BAR):,} bars")
         return roll.reshape(self.kind.shape).tolist(), notes
+
+    def voices_called(self, names: Sequence[str]) -> Sequence[int]:
+        """The numbers of the voices that the first tracks of a file are, by the names of all its tracks."""
+        return range(len(self.voices))

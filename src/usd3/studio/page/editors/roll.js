@@ -223,7 +223,7 @@ export function create(context) {
     theme() { colours = palette(); repaint(); },
   };
 
-  /** Keep one voice, the active one or else the fullest, and open the others. */
+  /** Keep one voice, the active one or else the fullest, and open the others. The piece ends with the bar of its last note. */
   function harmonise(doc) {
     const shown = merged(doc.object, doc.result);
     const isNote = (pitch) => pitch !== OPEN && pitch !== roll.rest;
@@ -233,7 +233,9 @@ export function create(context) {
     const source = counts[state.voice] > 0 || counts[fullest] === 0 ? state.voice : fullest;
     if (count(shown, source) === 0) throw new Error(`Draw some notes of the ${names[source].name.toLowerCase()} first.`);
     const from = counts[source] > 0 ? doc.object : shown;
-    const send = from.map((row) => row.map((pitch, voice) => (voice === source ? pitch : OPEN)));
+    const bar = signature.steps_per_bar;
+    const end = (Math.floor(voiceOf(from, source).findLastIndex(isNote) / bar) + 1) * bar;
+    const send = from.map((row, step) => row.map((pitch, voice) => (step >= end ? roll.rest : voice === source ? pitch : OPEN)));
     return { send, keep: send };
   }
 }
