@@ -35,6 +35,7 @@ from usd3.kinds.image.sets import load_images
 from usd3.metrics import ImageMetrics
 from usd3.metrics.kmers import kmer_spectrum
 from usd3.pictures.figures import INK, SOFT_INK, new_figure, save, style
+from usd3.pictures.labels import Label, write_labels
 
 PROMOTER = 0  # the number of the class
 SCALES = [0, 1, 1.5, 2, 3, 5]
@@ -201,23 +202,32 @@ def draw_curve(rows: list[Row], quality: tuple[str, str], distance: tuple[str, s
     drawn = [row for row in rows if row["what"] == "drawn"]
     scales = sorted({row["scale"] for row in drawn})
     means = [
-        [statistics.mean(row[key] for row in drawn if row["scale"] == scale) for key in (distance[0], quality[0])]
+        tuple(statistics.mean(row[key] for row in drawn if row["scale"] == scale) for key in (distance[0], quality[0]))
         for scale in scales
     ]
     axes.plot(*zip(*means), color="#0072B2", linewidth=1.4)
     axes.plot([row[distance[0]] for row in drawn], [row[quality[0]] for row in drawn], "o", color="#0072B2")
-    for scale, (x, y) in zip(scales, means):
-        axes.annotate(f"{scale:g}", (x, y), (6, 4), textcoords="offset points", fontsize=9, color=INK)
     for row in rows:
         if row["what"].startswith("held-out"):
-            axes.axhline(row[quality[0]], color="#9AA5B1", linewidth=1.2, linestyle="--")
+            y = row[quality[0]]
+            axes.axhline(y, color="#9AA5B1", linewidth=1.2, linestyle="--")
+            below = y > 0.5  # where there is more room
             axes.annotate(
-                row["what"], (0.99, row[quality[0]]), xycoords=("axes fraction", "data"), ha="right", va="bottom"
+                row["what"],
+                (0.99, y),
+                xycoords=("axes fraction", "data"),
+                xytext=(0, -3 if below else 1),
+                textcoords="offset points",
+                ha="right",
+                va="top" if below else "bottom",
+                color=SOFT_INK,
             )
     axes.set_xlabel(distance[1], color=SOFT_INK)
     axes.set_ylabel(quality[1], color=SOFT_INK)
     axes.set_ylim(-0.03, 1.06)
     style(axes)
+    marks = [[(row[distance[0]], row[quality[0]])] for row in drawn]
+    write_labels(axes, [Label(f"{s:g}", (x, y), INK) for s, (x, y) in zip(scales, means)], [means, *marks], 9)
     save(figure, path)
 
 

@@ -447,6 +447,19 @@ def test_the_sudoku_model_solves_a_typed_puzzle_and_says_how_many_solutions_it_h
     assert all(given in (".", cell) for given, cell in zip(puzzle, answer, strict=True))
 
 
+def test_sudoku_boards_that_break_the_rules_are_drawn_again_and_the_others_are_not(tmp_path):
+    boards = []
+    for tries in (1, 6):
+        out = tmp_path / f"{tries}.txt"
+        arguments = ["sample", "sudoku", "--num", "4", "--steps", "50", "--tries", str(tries), "--device", "cpu"]
+        assert main([*arguments, "--out", str(out)]) == 0
+        boards.append([line for line in out.read_text().splitlines() if not line.startswith("#")])
+    kind = Pipeline.from_pretrained("sudoku", device="cpu").kind
+    valid = [kind.obeys(kind.tokens(part)[0]).tolist() for part in boards]
+    assert sum(valid[0]) < sum(valid[1])
+    assert [new for new, ok in zip(boards[1], valid[0]) if ok] == [old for old, ok in zip(boards[0], valid[0]) if ok]
+
+
 def test_the_sudoku_model_solves_minimal_puzzles_it_has_not_seen_in_few_calls():
     """93.1 % of 1,000 puzzles; 26 or fewer of 32 have a probability of about 2 %, and the draws are fixed."""
     pipeline = Pipeline.from_pretrained("sudoku", device="cpu")

@@ -52,7 +52,9 @@ def test_every_kind_draws_from_nothing(kind, shelf, folder):
     assert done["seed"] == 3
     assert done["calls"] > 0
     frames = listener.named("frame")
-    assert 1 <= len(frames) <= 4
+    times = max(1, sum(frame["step"] == 0 for frame in frames))  # boards that break the rules are drawn again
+    assert times == 1 or kind == "board"
+    assert times <= len(frames) <= 4 * times
     whole = model.page.from_page(done["objects"])
     assert whole.tokens.shape == (3, *model.kind.shape)
 
@@ -89,6 +91,9 @@ def test_frames_keep_what_is_given_and_end_closed(shelf, folder):
     prompt = [[1, 2, -1, -1], *[[-1] * 4] * 3]
     _, done = drawn(shelf, folder, "board", listener, object=prompt, num=1, steps=16, sampler="confidence", frames=16)
     frames = listener.named("frame")
+    begins = [i for i, frame in enumerate(frames) if frame["step"] == 0]  # a board that breaks the rules is drawn again
+    assert len(begins) > 1
+    frames = frames[begins[-1] :]
     numbers = [sum(map(sum, frame["open"])) for frame in frames]
     assert numbers[0] == 14
     assert numbers == sorted(numbers, reverse=True)

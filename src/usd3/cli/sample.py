@@ -22,6 +22,7 @@ from usd3.core.samplers import Corrector, CorrectorMoves, GibbsCorrector, Step
 from usd3.kinds.labels import LABEL
 from usd3.kinds.registry import RenderOptions, require_own_options
 from usd3.kinds.rendering import Drawn, Renderer, Request
+from usd3.pipeline.again import TRIES, until_valid
 from usd3.pipeline.grids import read_step_costs
 from usd3.pipeline.labels import label_rows, split_where
 from usd3.pipeline.packaged import results_folder
@@ -100,6 +101,8 @@ class SampleOptions(RenderOptions, PromptOptions):
             elements have names: "sex=Female,age=30..40" draws from the rows of a table with these values. "a|b" allows
             several values, "30.." has no upper end, "name!=value" excludes a value, and "name=" means a missing one;
             quotes protect commas inside a value.
+        tries: an object that breaks the rules of its kind, such as a Sudoku board, is drawn again, at most so many
+            times in all; 1: never again.
         animate: also write denoising.gif, the way from noise to the samples.
         seed: seed of all draws.
         batch_size: objects at once; null: chosen by memory.
@@ -119,6 +122,7 @@ class SampleOptions(RenderOptions, PromptOptions):
     top_p: float = 1.0
     guidance: float = 1.0
     where: str | None = None
+    tries: int = TRIES
     animate: bool = False
     seed: int = 0
     batch_size: int | None = None
@@ -136,6 +140,7 @@ def sample(options: SampleOptions) -> None:
     num = 1 if single and options.num is None else options.num
     if num is not None:
         as_count(num, "num", 1)
+    as_count(options.tries, "tries", 1)
     require_own_options(pipeline.kind, options)
     if options.out is not None and is_main():
         pipeline.kind.require_writable(Path(options.out), num or DEFAULT_NUM)
@@ -204,20 +209,28 @@ def _draw(
             "top_k": options.top_k,
             "top_p": options.top_p,
             "guidance_scale": options.guidance,
-            "seed": options.seed,
             "batch_size": options.batch_size,
-            "callback": watch,
         }
         how["labels"], rest = _condition(options, pipeline)
         where = None if rest is None else pipeline.kind.weights(rest)
+        if where is not None and prompt.tokens is not None and pipeline.kind.filling is not None:
+            where = where * pipeline.kind.filling
+
+        known = prompt.given
+        if known is not None and prompt.tokens is not None:  # the same elements may be given of all objects
+            known = known.expand(prompt.tokens.shape)
+
+        def draw(rows: Tensor, seed: int) -> Tensor:
+            tokens, given, pad = (None if part is None else part[rows] for part in (prompt.tokens, known, prompt.pad))
+            settings = how | {"seed": seed, "callback": watch if seed == options.seed else None}
+            if tokens is None:
+                return pipeline.sample(len(rows), where=where, **settings)
+            if where is None and pad is None and given is not None:
+                return pipeline.fill(tokens, given, **settings)
+            return pipeline.sample(tokens=tokens, given=given, pad=pad, where=where, **settings)
+
         with named_as_options():
-            if prompt.tokens is None:
-                x = pipeline.sample(num, where=where, **how)
-            elif where is None and prompt.pad is None and prompt.given is not None:
-                x = pipeline.fill(prompt.tokens, prompt.given, **how)
-            else:
-                where = where if where is None or pipeline.kind.filling is None else where * pipeline.kind.filling
-                x = pipeline.sample(tokens=prompt.tokens, given=prompt.given, pad=prompt.pad, where=where, **how)
+            x = until_valid(draw, pipeline.kind.obeys, num, options.tries, options.seed)
     return x, frames
 
 

@@ -9,6 +9,7 @@ from usd3._internal.checks import require
 from usd3.evaluation.frontier import Point, Way
 from usd3.metrics.summary import Metric, Summary
 from usd3.pictures.figures import INK, SOFT_INK, new_figure, plain, save, style
+from usd3.pictures.labels import Label, write_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES: tuple[Any, ...] = ((0, (6, 3)), (0, (1.5, 2)), (0, (6, 2, 1.5, 2)), (0, (3, 1.5)))
 _GREY = "#9AA5B1"
 _ROUNDING = 0.01  # of a power of 2: 3.98 calls begin at the tick 4
-_ROOM = 1.2  # how far beyond the points a reference line may stand, in heights of the points
+_ROOM = 0.5  # how far beyond the points a reference line may stand, in heights of the points
 
 
 def frontier_plot(
@@ -58,6 +59,7 @@ def frontier_plot(
     lines = _lines(points)
     samplers = list(dict.fromkeys(point.way.sampler for point in points))
     looks = list(dict.fromkeys(look(point.way) for point in points))
+    labels, curves = [], []
     for (sampler, words), line in lines.items():
         colour = _COLOURS[samplers.index(sampler) % len(_COLOURS)]
         drawn: dict[str, Any] = {
@@ -73,9 +75,9 @@ def frontier_plot(
         spread, spread_error = zip(*(_with_error(point.metrics.get(diversity[0]), runs) for point in line))
         panels[0].errorbar([point.calls for point in line], mean, yerr=error, **drawn)
         panels[1].errorbar(spread, mean, yerr=error, xerr=spread_error, **drawn)
-        biggest = max(line, key=lambda point: point.calls)
-        place = (biggest.metrics[diversity[0]].mean, biggest.metrics[key].mean)
-        panels[1].annotate(f"{biggest.calls:.3g}", place, (4, 5), textcoords="offset points", fontsize=7, color=colour)
+        curves.append(list(zip(spread, mean)))
+        most = max(range(len(line)), key=lambda i: line[i].calls)
+        labels.append(Label(f"{line[most].calls:.3g}", curves[-1][most], colour))
     for axes in panels:
         style(axes)
     panels[0].set_xscale("log", base=2)
@@ -93,11 +95,15 @@ def frontier_plot(
     dashes = _draw_references(panels, references, [value for value in values if math.isfinite(value)])
     if data_diversity is not None:
         panels[1].axvline(data_diversity, color=_GREY, linewidth=1.2, linestyle=":", zorder=1)
-        below = {"transform": panels[1].get_xaxis_transform(), "zorder": 1, "fontsize": 7, "color": SOFT_INK}
-        panels[1].text(data_diversity, 0.02, "held-out data ", rotation=90, ha="right", va="bottom", **below)
+        low, high = panels[1].get_ylim()
+        crowded = sum(value < (low + high) / 2 for value in values) > len(values) / 2  # at the bottom
+        end: dict[str, Any] = {"y": 0.98, "va": "top"} if crowded else {"y": 0.02, "va": "bottom"}
+        end |= {"transform": panels[1].get_xaxis_transform(), "zorder": 1, "fontsize": 7, "color": SOFT_INK}
+        panels[1].text(x=data_diversity, s="held-out data ", rotation=90, ha="right", **end)
     if title:
         figure.suptitle(plain(title), color=INK, fontsize=10)
     _explain(figure, samplers, looks, dashes)
+    write_labels(panels[1], labels, curves, 7)
     save(figure, path)
 
 

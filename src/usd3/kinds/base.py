@@ -197,6 +197,10 @@ class Kind:
         """
         return None
 
+    def obeys(self, tokens: Tensor) -> Tensor | None:
+        """(N,) whether each of the objects (N, ...) obeys the rules of its kind; None: there are no rules."""
+        return None
+
     # ---- reading ------------------------------------------------------------------------------------------------
 
     @classmethod

@@ -15,6 +15,7 @@ from usd3._internal.random import seed_of
 from usd3.core.belief import data_logits, model_belief
 from usd3.core.samplers import Step
 from usd3.kinds.page import Frame, FromPage
+from usd3.pipeline.again import TRIES, until_valid
 from usd3.pipeline.labels import split_where
 from usd3.studio.models import Open
 
@@ -142,10 +143,12 @@ def draw(model: Open, wish: Wish, listener: Listener) -> dict[str, Any]:
             "adjust": watch.see_logits if watch.reads_logits else None,
         }
         parts = [1, wish.num - 1] if page.shows_first and wish.num > 1 else [wish.num]
-        x = _drawn(model, wish.prompt, parts[0], rest, how | {"seed": wish.seed})
+        x = _drawn(model, wish.prompt, parts[0], rest, how, wish.seed, watch.begin)
         if len(parts) > 1:
             listener.tell("first", {"object": page.to_page(x, wish.prompt, wish.seed, rest)[0]})
-            others = _drawn(model, wish.prompt, parts[1], rest, how | {"seed": seed_of(wish.seed, 1)})
+            others = _drawn(
+                model, wish.prompt, parts[1], rest, how, seed_of(wish.seed, 1), lambda _: watch.begin(False)
+            )
             x = torch.cat([x, others])
     except ValueError as error:
         raise ValueError(_in_words_of_the_page(str(error))) from None
@@ -162,18 +165,35 @@ def draw(model: Open, wish: Wish, listener: Listener) -> dict[str, Any]:
     }
 
 
-def _drawn(model: Open, prompt: FromPage, num: int, where: Any, how: Mapping[str, Any]) -> Tensor:
-    """Objects (num, ...) that fill a prompt, under the part of a condition that is about elements."""
-    tokens, given = (part.expand(num, *part.shape[1:]) for part in (prompt.tokens, prompt.given))
-    if not bool(given.any()):
-        return model.pipeline.sample(num, where=where, **how)
-    if where is None:
-        pad = model.page.pad(prompt)
-        more = {} if pad is None else {"pad": pad.expand_as(tokens)}
-        return model.pipeline.fill(tokens, given, **how, **more)
-    weights = model.kind.weights(where)
-    weights = weights if model.kind.filling is None else weights * model.kind.filling
-    return model.pipeline.sample(tokens=tokens, given=given, where=weights, **how)
+def _drawn(
+    model: Open,
+    prompt: FromPage,
+    num: int,
+    where: Any,
+    how: Mapping[str, Any],
+    seed: int,
+    begin: Callable[[bool], None],
+) -> Tensor:
+    """Objects (num, ...) that fill a prompt, under the part of a condition that is about elements.
+
+    Those that break the rules of their kind are drawn again. Before each time, `begin` hears whether the first object
+    is among them.
+    """
+
+    def draw(rows: Tensor, seed: int) -> Tensor:
+        begin(bool((rows == 0).any()))
+        tokens, given = (part.expand(len(rows), *part.shape[1:]) for part in (prompt.tokens, prompt.given))
+        if not bool(given.any()):
+            return model.pipeline.sample(len(rows), where=where, seed=seed, **how)
+        if where is None:
+            pad = model.page.pad(prompt)
+            more = {} if pad is None else {"pad": pad.expand_as(tokens)}
+            return model.pipeline.fill(tokens, given, seed=seed, **how, **more)
+        weights = model.kind.weights(where)
+        weights = weights if model.kind.filling is None else weights * model.kind.filling
+        return model.pipeline.sample(tokens=tokens, given=given, where=weights, seed=seed, **how)
+
+    return until_valid(draw, model.kind.obeys, num, TRIES, seed)
 
 
 def _in_words_of_the_page(message: str) -> str:
@@ -193,9 +213,14 @@ class _Watch:
         self.calls = 0
         self._steps = model.pipeline.num_moves(wish.steps, wish.sampler)
         self._all_steps = self._steps * (2 if model.page.shows_first and wish.num > 1 else 1)
-        self._done, self._shown, self._told = 0, 0, 0.0
+        self._done, self._step, self._shown, self._told = 0, 0, 0, 0.0
+        self._has_first = True
         self._given = wish.prompt.given[0]
         self.reads_logits = model.pipeline.method.reads != "ratio"
+
+    def begin(self, has_first: bool) -> None:
+        """Called before objects are drawn, for the first time or again; `has_first`: the first is one of them."""
+        self._has_first, self._step, self._shown = has_first, 0, 0
 
     def before_call(self, network: Any, inputs: Any) -> None:
         """Called before each call of the network."""
@@ -207,7 +232,7 @@ class _Watch:
         self.listener.check()
         if not self.reads_logits:
             self._show(lambda: self._state(step.x_t[0].cpu()))
-        self._done = min(self._done + 1, self._all_steps)
+        self._done, self._step = min(self._done + 1, self._all_steps), self._step + 1
         now = time.monotonic()
         if now - self._told >= _SECONDS_APART or self._done == self._all_steps:
             self._told = now
@@ -220,11 +245,11 @@ class _Watch:
 
     def _show(self, frame: Callable[[], Frame]) -> None:
         """Tell of a step of the first object, if the next frame is due."""
-        is_first = self._done < self._steps
-        if is_first and self._shown < self.wish.frames and self._done * self.wish.frames >= self._shown * self._steps:
+        is_first = self._has_first and self._step < self._steps
+        if is_first and self._shown < self.wish.frames and self._step * self.wish.frames >= self._shown * self._steps:
             self._shown += 1
             shown = self.model.page.frame(frame(), self.wish.prompt)
-            self.listener.tell("frame", {"step": self._done, "steps": self._steps, **shown})
+            self.listener.tell("frame", {"step": self._step, "steps": self._steps, **shown})
 
     def _state(self, x: Tensor) -> Frame:
         """An object as it is: only a mask is open."""

@@ -217,6 +217,14 @@ def test_a_kind_that_contradicts_itself_is_refused(arguments, message):
         Board(*arguments)
 
 
+def test_boards_obey_the_rules_of_sudoku_or_have_none():
+    good = torch.from_numpy(SHIDOKU[:3]).long()
+    bad = good.clone()
+    bad[1, 0, 0] = bad[1, 0, 1]
+    assert Board(4, (4, 4), "1234", "sudoku").obeys(bad).tolist() == [True, False, True]
+    assert Board(4, (4, 4), "1234").obeys(bad) is None
+
+
 def test_boards_of_other_symbols_are_another_kind():
     kind = Board(4, (4, 4), "1234", "sudoku")
     kind.require_same(Board(4, (4, 4), "1234").as_dict(), "data")

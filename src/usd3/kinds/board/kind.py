@@ -87,6 +87,12 @@ class Board(Kind):
         super().require_same(other, name)
         require(other["symbols"] == self.symbols, f"symbols of {name}", other["symbols"], self.symbols)
 
+    def obeys(self, tokens: Tensor) -> Tensor | None:
+        """Whether each board has every symbol once in each row, column and box; None: these boards have no rules."""
+        from usd3.metrics.boards import obey_rules
+
+        return None if self.rules is None else torch.from_numpy(obey_rules(tokens))
+
     # ---- reading ------------------------------------------------------------------------------------------------
 
     @classmethod

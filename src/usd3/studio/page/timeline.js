@@ -28,8 +28,9 @@ export class Timeline {
     this.element.hidden = true;
   }
 
-  /** A new frame while drawing. */
+  /** A new frame while drawing. Where an object is drawn again, the frames begin anew. */
   add(frame) {
+    if (this.#frames.length && frame.step <= this.#frames.at(-1).step) this.#frames = [];
     this.#frames.push(frame);
     this.element.hidden = false;
     this.#mark(this.#frames.length - 1);
