@@ -2,9 +2,9 @@
 
     python benchmarks/harmonise.py chorale --out benchmarks/results/chorales/samplers.csv
 
-For each sampler and number of steps, on all held-out windows: the share of the drawn notes that are Bach's, the measures
-of voice leading, what the model itself thinks of the harmonisation, in bits for each drawn note (the any-order bound,
-given the soprano), and the seconds that one window takes alone. The first row is Bach. Each row is the mean of --runs
+For each sampler and number of steps, on the held-out windows: the share of the drawn notes that are Bach's, the
+measures of voice leading, what the model itself thinks of the harmonisation, in bits for each drawn note (the any-order
+bound, given the soprano), and the seconds that eight bars take. The first row is Bach. A number is the mean of --runs
 seeds, after ± their standard deviation.
 """
 

@@ -110,7 +110,7 @@ class Voices(nn.Module):
         return torch.einsum("bte,vek->btvk", h, weight) + self.bias
 
     def _steps(self, x_t: Tensor, pad: Tensor | None) -> int:
-        """How many steps to compute: on a CPU, outside of training, not those at the end that are padding everywhere."""
+        """How many steps to compute: on a CPU, outside of training, not those that end as padding everywhere."""
         if pad is None or self.training or x_t.device.type != "cpu":
             return x_t.shape[1]
         used = (~pad).any(2).any(0).nonzero()
