@@ -68,7 +68,7 @@ def main() -> None:
     assert isinstance(arrays, dict)
     pieces = {key: pieces_of(arrays[key], key) for key in ("train", options.split)}
     test, began = pieces[options.split], time.monotonic()
-    found: dict[str, object] = {"chorales": len(test), "frames": sum(len(piece.steps) for piece in test)}
+    found: dict[str, object] = {"chorales": len(test), "steps": sum(len(piece.steps) for piece in test)}
     found["settings"] = {name: value for name, value in vars(options).items() if name not in ("run", "data", "out")}
     if options.samples:
         found["any order"] = summary(any_order(pipeline, test, options.samples), test)
