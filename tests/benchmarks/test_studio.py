@@ -21,7 +21,7 @@ def test_a_short_attack_finds_nothing(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     with file.open() as lines:
         rows = list(csv.DictReader(lines))
-    assert len(rows) == 13
+    assert len(rows) == 15
     assert {row["verdict"] for row in rows} == {"PASS"}
     assert all(row["machine"] and row["torch"] for row in rows)
 
