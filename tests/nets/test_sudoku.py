@@ -75,6 +75,56 @@ def test_in_training_boards_are_read_after_different_numbers_of_loops_and_then_a
 
 
 @torch.no_grad()
+def test_with_gradient_loops_half_of_the_boards_begin_after_the_loops_before():
+    net, x = network(loops=5, gradient_loops=2), noisy_boards(1).expand(40, 9, 9)
+    after = []
+    for loops in (2, 5):
+        other = network(loops=loops)
+        other.load_state_dict(net.state_dict())
+        after.append(other.eval()(x[:1], T)[0])
+    torch.manual_seed(0)
+    read = net.train()(x, T)
+    is_after = torch.stack([(read - one).abs().amax((1, 2, 3)) < 1e-4 for one in after])
+    assert (is_after.sum(0) == 1).all()
+    assert 8 < int(is_after[0].sum()) < 32  # 20 are expected; outside with a probability below 1e-4
+    torch.testing.assert_close(net.eval()(x[:1], T)[0], after[1])
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_the_gradient_passes_through_the_last_loops_alone(precision):
+    """As if the states that boards begin with were data, also where autocast keeps copies of the weights."""
+    net, x = network(loops=3, gradient_loops=1, diagonal=True), noisy_boards(6)
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision is torch.bfloat16):
+        torch.manual_seed(0)
+        net(x, T).square().sum().backward()
+        gradients = [weight.grad.clone() for weight in net.parameters()]
+        net.zero_grad()
+        start = net.embed(torch.where(x[..., None] == 9, 2, (x[..., None] == torch.arange(9)).long()))
+        begun = net._states(start, 2).detach()
+        torch.manual_seed(0)
+        begun = torch.where(torch.rand(6, 1, 1, 1, 1) < 0.5, begun, 0)
+        assert 0 < int(begun.flatten(1).any(1).sum()) < 6
+        logits = net.logits(net.norm(net._states(start, 1, begun))).squeeze(-1)
+        logits.square().sum().backward()
+    for weight, gradient in zip(net.parameters(), gradients):
+        assert gradient.abs().max() > 0
+        torch.testing.assert_close(weight.grad, gradient)
+
+
+@pytest.mark.parametrize("loops", [2, 6])
+def test_a_compiler_sees_a_layer_once_however_often_it_is_applied(loops):
+    net, x, seen = network(loops=loops, depth=1), noisy_boards(2), []
+
+    def backend(graph, inputs):
+        seen.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    torch.testing.assert_close(torch.compile(lambda x: net(x, T) + 1, backend=backend, dynamic=False)(x), net(x, T) + 1)
+    assert sum(graph.code.count("torch.softmax(") for graph in seen) == 1
+
+
+@torch.no_grad()
 def test_the_same_weights_serve_boards_of_any_size():
     large = network(17)
     small = network(5)
@@ -129,7 +179,14 @@ def test_wrong_sizes_are_refused():
         network()(torch.zeros(1, 9, 8, dtype=torch.long), T)
     with pytest.raises(ValueError, match=r"x_t\.shape = \(1, 6, 6\): expected"):
         network(7)(torch.zeros(1, 6, 6, dtype=torch.long), T)
-    for name, value in {"depth": 0, "loops": 0, "num_classes": 1, "head": 0, "least_loops": 9}.items():
+    for name, value in {
+        "depth": 0,
+        "loops": 0,
+        "num_classes": 1,
+        "head": 0,
+        "least_loops": 9,
+        "gradient_loops": 9,
+    }.items():
         with pytest.raises(ValueError, match=f"{name} = {value}"):
             SudokuNetwork(**({"num_classes": 10} | {name: value}))
 

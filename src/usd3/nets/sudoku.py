@@ -52,6 +52,8 @@ class SudokuNetwork(nn.Module):
         diagonal: Rows and columns share their weights.
         least_loops: In training the logits of a board are read after a random number of loops, at least this many, so
             that every loop learns to come nearer to the solution; None: after the last one.
+        gradient_loops: In training the gradient passes through this many loops. Half of the boards begin with all loops
+            that remain, without a gradient, and learn to go on from there; the others begin with none. None: all loops.
     """
 
     ignores_time = True
@@ -66,11 +68,15 @@ class SudokuNetwork(nn.Module):
         head: int = 4,
         diagonal: bool = False,
         least_loops: int | None = None,
+        gradient_loops: int | None = None,
     ):
         super().__init__()
         self.num_classes, self.loops = as_count(num_classes, "num_classes", 2), as_count(loops, "loops", 1)
-        self.least_loops = loops if least_loops is None else as_count(least_loops, "least_loops", 1)
-        require(self.least_loops <= loops, "least_loops", least_loops, f"at most loops, {loops}")
+        self.gradient_loops = loops if gradient_loops is None else as_count(gradient_loops, "gradient_loops", 1)
+        require(self.gradient_loops <= loops, "gradient_loops", gradient_loops, f"at most loops, {loops}")
+        self.least_loops = self.gradient_loops if least_loops is None else as_count(least_loops, "least_loops", 1)
+        limit = f"at most the loops that have a gradient, {self.gradient_loops}"
+        require(self.least_loops <= self.gradient_loops, "least_loops", least_loops, limit)
         as_count(depth, "depth", 1), as_count(head, "head", 1)
         weights = _SHARED if diagonal else _OWN
         self.embed = nn.Embedding(3, dim)
@@ -79,6 +85,8 @@ class SudokuNetwork(nn.Module):
         self.logits = nn.Linear(dim, 1)
         nn.init.zeros_(self.logits.weight)
 
+    # Where the network is compiled, its layers are compiled, each once, and not all the loops as one long program.
+    @torch.compiler.disable(recursive=False)  # type: ignore[untyped-decorator]
     def forward(self, x_t: Tensor, t: Tensor) -> Tensor:
         """Logits (B, n, n, K); that of the mask is 0."""
         side = self.num_classes - 1
@@ -90,20 +98,32 @@ class SudokuNetwork(nn.Module):
         other, here, is_open = 0, 1, 2
         known = torch.where(x_t[..., None] == symbols, here, other)  # (B, n, n, n), the last axis are symbols
         start = self.embed(torch.where(x_t[..., None] == side, is_open, known))  # (B, n, n, n, dim)
-        h = read = torch.zeros_like(start)
-        last = self._last_loops(len(x_t), x_t.device)
-        for loop in range(1, self.loops + 1):
+        states = self._training_states(start) if self.training else self._states(start, self.loops)
+        return F.pad(self.logits(self.norm(states)).squeeze(-1), (0, 1))
+
+    def _training_states(self, start: Tensor) -> Tensor:
+        """States after the loops of training, which differ from board to board."""
+        begun = None
+        if self.gradient_loops < self.loops:
+            with torch.no_grad():
+                after = self._states(start, self.loops - self.gradient_loops)
+            torch.clear_autocast_cache()  # its copies of the weights were made without a gradient
+            begun = torch.where(torch.rand_like(start[:, :1, :1, :1, :1]) < 0.5, after, 0)
+        if self.least_loops == self.gradient_loops:
+            return self._states(start, self.gradient_loops, begun)
+        shape = (len(start), 1, 1, 1, 1)
+        last = torch.randint(self.least_loops, self.gradient_loops + 1, shape, device=start.device)
+        return self._states(start, self.gradient_loops, begun, last)
+
+    def _states(self, start: Tensor, loops: int, begun: Tensor | None = None, last: Tensor | None = None) -> Tensor:
+        """States (B, n, n, n, dim) after so many loops, or, where `last` is given, after that many of each board."""
+        h = read = torch.zeros_like(start) if begun is None else begun
+        for loop in range(1, loops + 1):
             h = h + start
             for layer in self.layers:
                 h = layer(h)
             read = h if last is None else torch.where(last == loop, h, read)
-        return F.pad(self.logits(self.norm(read)).squeeze(-1), (0, 1))
-
-    def _last_loops(self, boards: int, device: torch.device) -> Tensor | None:
-        """After how many loops the logits of each board are read, (B, 1, 1, 1, 1); None: after all, for every board."""
-        if not self.training or self.least_loops == self.loops:
-            return None
-        return torch.randint(self.least_loops, self.loops + 1, (boards, 1, 1, 1, 1), device=device)
+        return read
 
 
 class _Layer(nn.Module):
