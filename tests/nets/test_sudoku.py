@@ -111,6 +111,7 @@ def test_the_gradient_passes_through_the_last_loops_alone(precision):
         torch.testing.assert_close(weight.grad, gradient)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("loops", [2, 6])
 def test_a_compiler_sees_a_layer_once_however_often_it_is_applied(loops):
     net, x, seen = network(loops=loops, depth=1), noisy_boards(2), []

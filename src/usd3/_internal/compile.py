@@ -3,11 +3,13 @@
 import importlib
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["Compiled", "compiled"]
+__all__ = ["Compiled", "compiled", "compiled_in_parts"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Callable[..., Any], mode: str = "default", dynamic: bool | None = None) -> Callable[..., Any]:
@@ -18,7 +20,14 @@ def compiled(function: Callable[..., Any], mode: str = "default", dynamic: bool 
     # torch suggests TensorFloat32, which is less exact; our float32 products are float32 on purpose
     suggestion = "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled"
     warnings.filterwarnings("ignore", suggestion)
+    # the compiler asks results that enter a second compiled part for a gradient that only weights have
+    warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf Tensor")
     return torch.compile(function, mode=mode, dynamic=dynamic)
+
+
+def compiled_in_parts(function: Function) -> Function:
+    """The function; where it is compiled, it runs as it is, and the functions that it calls are compiled."""
+    return torch.compiler.disable(function, recursive=False)  # type: ignore[no-any-return]
 
 
 class Compiled:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from usd3._internal.checks import as_count, require
+from usd3._internal.compile import compiled_in_parts
 
 __all__ = ["SudokuNetwork"]
 
@@ -39,7 +40,8 @@ class SudokuNetwork(nn.Module):
     diagonal is the same to the network if rows and columns share their weights (`diagonal`).
 
     The `depth` layers are applied `loops` times with the same weights, each time with the input added again: rules are
-    applied one after the other, and a small network draws long chains of conclusions. The network ignores the time, and
+    applied one after the other, and a small network draws long chains of conclusions. A compiler compiles each layer
+    once and not the loops as one long program. The network ignores the time, and
     it needs no mask of given cells, so it is for absorbing noise.
 
     Args:
@@ -85,8 +87,7 @@ class SudokuNetwork(nn.Module):
         self.logits = nn.Linear(dim, 1)
         nn.init.zeros_(self.logits.weight)
 
-    # Where the network is compiled, its layers are compiled, each once, and not all the loops as one long program.
-    @torch.compiler.disable(recursive=False)  # type: ignore[untyped-decorator]
+    @compiled_in_parts
     def forward(self, x_t: Tensor, t: Tensor) -> Tensor:
         """Logits (B, n, n, K); that of the mask is 0."""
         side = self.num_classes - 1
@@ -101,6 +102,7 @@ class SudokuNetwork(nn.Module):
         states = self._training_states(start) if self.training else self._states(start, self.loops)
         return F.pad(self.logits(self.norm(states)).squeeze(-1), (0, 1))
 
+    @compiled_in_parts
     def _training_states(self, start: Tensor) -> Tensor:
         """States after the loops of training, which differ from board to board."""
         begun = None
@@ -115,6 +117,7 @@ class SudokuNetwork(nn.Module):
         last = torch.randint(self.least_loops, self.gradient_loops + 1, shape, device=start.device)
         return self._states(start, self.gradient_loops, begun, last)
 
+    @compiled_in_parts
     def _states(self, start: Tensor, loops: int, begun: Tensor | None = None, last: Tensor | None = None) -> Tensor:
         """States (B, n, n, n, dim) after so many loops, or, where `last` is given, after that many of each board."""
         h = read = torch.zeros_like(start) if begun is None else begun
