@@ -288,6 +288,7 @@ sys.modules["music21"] = None
 from usd3.cli.main import main
 assert main(["--help"]) == 0
 assert main(["sample", "bach", "--steps", "2", "--out", "tune.mid"]) == 0
+import usd3.nets.sudoku  # compiled in parts, where it is compiled
 print("brought:", [name for name in {HEAVY + UNUSED} if sys.modules.get(name)])
 sys.exit(main(["sample", "bach", "--prompt", "test"]))
 """

@@ -9,11 +9,14 @@ import torch
 
 __all__ = ["Compiled", "compiled", "compiled_in_parts"]
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def compiled(function: Callable[..., Any], mode: str = "default", dynamic: bool | None = None) -> Callable[..., Any]:
     """torch.compile(function) without one kernel fusion, on which torch 2.11 fails for some of our sizes."""
+    while _in_parts:
+        owner, name = _in_parts.pop()
+        setattr(owner, name, torch.compiler.disable(getattr(owner, name), recursive=False))
     triton = importlib.import_module("torch._inductor.config").triton  # slow to import
     if hasattr(triton, "mix_order_reduction"):
         triton.mix_order_reduction = False
@@ -25,9 +28,26 @@ def compiled(function: Callable[..., Any], mode: str = "default", dynamic: bool 
     return torch.compile(function, mode=mode, dynamic=dynamic)
 
 
-def compiled_in_parts(function: Function) -> Function:
-    """The function; where it is compiled, it runs as it is, and the functions that it calls are compiled."""
-    return torch.compiler.disable(function, recursive=False)  # type: ignore[no-any-return]
+class _InParts:
+    """A method that `compiled` leaves as it is from its first call on; it is a plain function in its class."""
+
+    def __init__(self, method: Callable[..., Any]):
+        self.method = method
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        setattr(owner, name, self.method)
+        _in_parts.append((owner, name))
+
+
+_in_parts = list[tuple[type, str]]()
+
+
+def compiled_in_parts(method: Method) -> Method:
+    """The method; where it is compiled, it runs as it is, and the functions that it calls are compiled.
+
+    `torch.compiler.disable` loads the compiler, which takes a second, so it waits until something is compiled.
+    """
+    return _InParts(method)  # type: ignore[return-value]  # Python puts the method in its place
 
 
 class Compiled:
