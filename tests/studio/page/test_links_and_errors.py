@@ -93,6 +93,29 @@ def test_errors_are_one_line_on_the_page(careless, folder, tmp_path):
     assert "This link is damaged" in damaged.inner_text("#alert")
 
 
+def test_an_error_is_seen_wherever_the_page_is_scrolled_to(careless):
+    page = careless.open(width=360, height=500)
+    page.fill("#folder-path", "nowhere")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#alert:not([hidden])")
+    assert page.evaluate("scrollY") > 0
+    box = page.locator("#alert").bounding_box()
+    assert 0 <= box["y"] < box["y"] + box["height"] <= 500
+
+
+def test_there_is_nothing_to_play_or_to_save_on_an_empty_roll(tabs, folder):
+    page = tabs.open(f"#model={folder / 'melody'}")
+    page.click(".play-button")
+    assert "There are no notes to play yet." in page.inner_text("#alert")
+    assert not page.evaluate("usd3Studio.synth.playing")
+    page.click("#save")
+    wait_until(page, "document.getElementById('alert').textContent.includes('nothing to save')")
+    page.mouse.click(*place(page, 2, 67, steps=32))
+    page.click(".play-button")
+    wait_until(page, "usd3Studio.synth.playing")
+    assert page.locator("#alert").is_hidden()
+
+
 def test_a_server_that_ended_is_one_line_on_the_page(careless, chromium, folder):
     with served(studio_in(folder)) as number:
         tabs = Tabs(chromium, f"http://127.0.0.1:{number}/?token={TOKEN}")

@@ -12,6 +12,7 @@ export const keys = [["Arrow keys", "move"], ["Enter or Space", "use the tool"],
 
 const KEPT = 60; // pictures in memory
 const BRUSHES = [1, 2, 4];
+const SIDE = 420; // of a picture of few tokens, in pixels
 
 /** @param {Object} context see studio.js */
 export function create(context) {
@@ -28,7 +29,7 @@ export function create(context) {
 
   const grid = cellGrid({
     rows: height, columns: width, label: `Picture of ${height} by ${width} tokens. Arrow keys move, Enter erases.`, announce: context.announce,
-    brushSize: () => brush,
+    brushSize: () => brush, largest: Math.max(44, SIDE / Math.max(height, width)),
     before(canvas, w, h_) {
       if (state.picture && !missing) canvas.drawImage(state.picture, 0, 0, w, h_);
     },
