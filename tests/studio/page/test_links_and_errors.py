@@ -49,6 +49,13 @@ def test_the_way_back_from_the_choice_of_models_brings_a_result_again(tabs, fold
     assert object_of(page) == shown
 
 
+def test_a_link_is_followed_even_where_the_address_bar_is_rewritten_at_that_moment(tabs, folder):
+    page = tabs.open(f"#model={folder / 'board'}")
+    old = "history.replaceState(null, '', usd3Studio.state.sharing.fragment)"
+    page.evaluate(f"location.hash = 'model={folder / 'array'}'; {old}")
+    wait_until(page, f"usd3Studio.state.editor && usd3Studio.state.model.model === '{folder / 'array'}'")
+
+
 def test_a_draw_is_stopped_and_the_page_goes_on(tabs):
     page = tabs.open("#model=bach")
     set_steps(page, 1000, 4)

@@ -56,11 +56,11 @@ export class Studio {
     foldSettings();
     this.#setOpen(false);
     $("home").hidden = true; // until it is known whether a link opens a model
-    addEventListener("hashchange", () => report.guard(() => this.#follow()));
+    addEventListener("hashchange", (event) => report.guard(() => this.#follow(new URL(event.newURL).hash))); // the address bar may be rewritten by now
     await report.guard(async () => {
       const { models, chosen } = await api.models();
       showHome({ cards: $("cards"), form: $("folder") }, models, (name, card) => this.#choose(name, card));
-      if (location.hash.length > 1) await this.#follow();
+      if (location.hash.length > 1) await this.#follow(location.hash);
       else if (chosen) await this.open(chosen);
     });
     if (!this.model) $("home").hidden = false;
@@ -69,8 +69,8 @@ export class Studio {
   /** Whether a model is open and on the page. */
   get isOpen() { return this.model !== null && !$("stage").hidden; }
 
-  async #follow() {
-    const state = stateOf(location.hash);
+  async #follow(fragment) {
+    const state = stateOf(fragment);
     if (!state) return this.goHome();
     await this.open(state.model);
     return this.sharing.restore(state);

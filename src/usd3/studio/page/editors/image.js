@@ -66,7 +66,7 @@ export function create(context) {
     if (state.given[cell] !== OPEN) {
       canvas.fillStyle = colours.accent;
       canvas.beginPath();
-      canvas.arc(x + size / 2, y + size / 2, Math.max(1.5, size / 10), 0, 7);
+      canvas.arc(x + size / 2, y + size / 2, Math.min(Math.max(1.5, size / 10), 4), 0, 7);
       canvas.fill();
     }
   }
