@@ -1,5 +1,7 @@
 """Two fingers on the piano roll, and files that are dropped on the page."""
 
+import pytest
+
 from support.browser import object_of, place, wait_until
 from usd3.kinds.melody.midi import write_midi
 
@@ -56,6 +58,7 @@ def test_two_fingers_zoom_and_scroll_and_draw_nothing(tabs):
 
 
 def test_a_file_that_is_dropped_is_loaded(tabs, tmp_path):
+    pytest.importorskip("symusic")
     page = tabs.open("#model=bach")
     write_midi([64] * 8 + [67] * 8, tmp_path / "tune.mid")
     content = (tmp_path / "tune.mid").read_bytes()
