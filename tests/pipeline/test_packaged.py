@@ -308,7 +308,7 @@ def test_melodies_that_could_not_be_written_are_not_drawn(out, tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, "symusic", None)
     monkeypatch.setattr(Pipeline, "sample", None)
     assert main(["sample", "bach", "--device", "cpu", *out]) == 1
-    assert "needs symusic: pip install" in capsys.readouterr().err
+    assert "MIDI files need symusic: pip install" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

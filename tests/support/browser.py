@@ -139,19 +139,20 @@ def wait_until(page: Any, expression: str) -> None:
         page.wait_for_timeout(20)
 
 
-def place(page: Any, step: int, pitch: int, low: int = 55, high: int = 84) -> tuple[float, float]:
+def place(page: Any, step: int, pitch: int, low: int = 55, high: int = 84, steps: int = 256) -> tuple[float, float]:
     """Where a step and a pitch are on the piano roll, in pixels of the window, before anybody scrolled.
 
     Args:
-        page: a page with a model of 256 steps.
+        page: a page with a piano roll.
         step: the step.
         pitch: the pitch.
         low: the lowest pitch that the roll shows first.
         high: the highest.
+        steps: of the model.
     """
     box = page.locator("canvas.roll").bounding_box()
     keys, ruler, lane = 40 if box["width"] < 500 else 52, 26, 20
-    width = max((box["width"] - keys) / 256, 9 if box["width"] < 700 else 11)
+    width = max((box["width"] - keys) / steps, 9 if box["width"] < 700 else 11)
     row = min(max((box["height"] - lane - ruler) / max(high - low + 4, 24), 7), 18)
     top = (low + high) / 2 + (box["height"] - lane - ruler) / row / 2
     return box["x"] + keys + (step + 0.5) * width, box["y"] + ruler + (top - pitch + 0.5) * row

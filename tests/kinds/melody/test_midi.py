@@ -211,5 +211,5 @@ def test_one_file_is_too_few_and_files_that_share_a_melody_cannot_be_split(symus
 def test_a_missing_symusic_is_named(tmp_path, monkeypatch, call):
     (tmp_path / "a.mid").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "symusic", None)
-    with pytest.raises(ImportError, match=r"^\w+ needs symusic: pip install 'usd3\[music\]'$"):
+    with pytest.raises(ImportError, match=r"^MIDI files need symusic: pip install 'usd3\[music\]'$"):
         call(tmp_path / "a.mid")

@@ -49,6 +49,13 @@ def test_the_way_back_from_the_choice_of_models_brings_a_result_again(tabs, fold
     assert object_of(page) == shown
 
 
+def test_a_link_is_followed_even_where_the_address_bar_is_rewritten_at_that_moment(tabs, folder):
+    page = tabs.open(f"#model={folder / 'board'}")
+    old = "history.replaceState(null, '', usd3Studio.state.sharing.fragment)"
+    page.evaluate(f"location.hash = 'model={folder / 'array'}'; {old}")
+    wait_until(page, f"usd3Studio.state.editor && usd3Studio.state.model.model === '{folder / 'array'}'")
+
+
 def test_a_draw_is_stopped_and_the_page_goes_on(tabs):
     page = tabs.open("#model=bach")
     set_steps(page, 1000, 4)
@@ -91,6 +98,29 @@ def test_errors_are_one_line_on_the_page(careless, folder, tmp_path):
     damaged = careless.open(path=careless.link + "#model=bach&object=a9~q!")
     damaged.wait_for_selector("#alert:not([hidden])")
     assert "This link is damaged" in damaged.inner_text("#alert")
+
+
+def test_an_error_is_seen_wherever_the_page_is_scrolled_to(careless):
+    page = careless.open(width=360, height=500)
+    page.fill("#folder-path", "nowhere")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#alert:not([hidden])")
+    assert page.evaluate("scrollY") > 0
+    box = page.locator("#alert").bounding_box()
+    assert 0 <= box["y"] < box["y"] + box["height"] <= 500
+
+
+def test_there_is_nothing_to_play_or_to_save_on_an_empty_roll(tabs, folder):
+    page = tabs.open(f"#model={folder / 'melody'}")
+    page.click(".play-button")
+    assert "There are no notes to play yet." in page.inner_text("#alert")
+    assert not page.evaluate("usd3Studio.synth.playing")
+    page.click("#save")
+    wait_until(page, "document.getElementById('alert').textContent.includes('nothing to save')")
+    page.mouse.click(*place(page, 2, 67, steps=32))
+    page.click(".play-button")
+    wait_until(page, "usd3Studio.synth.playing")
+    assert page.locator("#alert").is_hidden()
 
 
 def test_a_server_that_ended_is_one_line_on_the_page(careless, chromium, folder):

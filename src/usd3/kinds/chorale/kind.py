@@ -108,7 +108,7 @@ class Chorale(Kind):
         from usd3.kinds.chorale.rendering import ChoraleRenderer
 
         if request.suffix in ("", ".mid"):
-            require_symusic("a folder or a .mid of chorales")
+            require_symusic()
         options = request.options
         return ChoraleRenderer(self, MelodyOptions().tempo if options is None else options.tempo)
 

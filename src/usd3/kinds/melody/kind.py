@@ -109,7 +109,7 @@ class Melody(Kind):
     def renderer(self, request: Request) -> "MelodyRenderer":
         """The renderer of MIDI files and piano rolls."""
         if request.suffix in ("", ".mid"):
-            require_symusic("a folder or a .mid of melodies")
+            require_symusic()
         options = request.options
         return MelodyRenderer(self, MelodyOptions().tempo if options is None else options.tempo)
 

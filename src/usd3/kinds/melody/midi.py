@@ -74,7 +74,7 @@ def write_tracks(
     steps_per_beat = as_count(steps_per_beat, "steps_per_beat", 1)
     tempo = as_number(tempo, "tempo", 0)
     program = as_count(program, "program", 0, 127)
-    symusic = _symusic("write_midi")
+    symusic = _symusic()
     score = symusic.Score(_TICKS_PER_STEP * steps_per_beat)
     for name, steps in melodies.items():
         track = symusic.Track(name, program, False)
@@ -88,20 +88,16 @@ def write_tracks(
     write_whole(Path(path), score.dumps_midi())
 
 
-def require_symusic(caller: str) -> None:
-    """Raise an error if symusic is not installed, before the work whose result is a MIDI file.
-
-    Args:
-        caller: what needs symusic, for the error message.
-    """
-    _symusic(caller)
+def require_symusic() -> None:
+    """Raise an error if symusic is not installed, before the work whose result is a MIDI file."""
+    _symusic()
 
 
-def _symusic(caller: str) -> Any:
+def _symusic() -> Any:
     try:
         return importlib.import_module("symusic")
     except ImportError:
-        raise ImportError(f"{caller} needs symusic: pip install 'usd3[music]'") from None
+        raise ImportError("MIDI files need symusic: pip install 'usd3[music]'") from None
 
 
 def voices_of(
@@ -116,7 +112,7 @@ def voices_of(
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
-    symusic = _symusic("read_midi")
+    symusic = _symusic()
     try:
         score = symusic.Score.from_midi(path.read_bytes())
     except (RuntimeError, ValueError) as error:

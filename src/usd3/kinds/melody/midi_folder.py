@@ -45,7 +45,7 @@ def midi_files(folder: Path) -> list[tuple[str, list[tuple[str, NDArray[np.uint8
     require(not folder.is_file(), "path of MIDI files", folder, "a folder of at least 2, one to train on, one held out")
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
-    require_symusic("load_midi")
+    require_symusic()
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _SUFFIXES)
     require(len(files) > 0, f"MIDI files below {folder}", 0, "at least one .mid or .midi")
     found = []

@@ -147,10 +147,13 @@ class Text(Kind):
     def tokens(self, objects: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Tokens (N, L) of texts, and False where a text has a gap of `_`, or has ended."""
         require_type(not isinstance(objects, str), "objects", objects, "a list of texts")
-        tokens = torch.zeros(len(objects), *self.shape, dtype=torch.int64)
+        return self.in_windows([self.with_gaps(text, f"objects[{i}]") for i, text in enumerate(objects)])
+
+    def in_windows(self, texts: Sequence[Gapped]) -> tuple[Tensor, Tensor]:
+        """Tokens (N, L) of texts with gaps, and False where a text has a gap, or has ended."""
+        tokens = torch.zeros(len(texts), *self.shape, dtype=torch.int64)
         given = torch.zeros_like(tokens, dtype=torch.bool)
-        for i, text in enumerate(objects):
-            gapped = self.with_gaps(text, f"objects[{i}]")
+        for i, gapped in enumerate(texts):
             tokens[i, : len(gapped.tokens)] = torch.tensor(gapped.tokens, dtype=torch.int64)
             given[i, : len(gapped.given)] = torch.tensor(gapped.given, dtype=torch.bool)
         return tokens, given

@@ -54,7 +54,7 @@ class TextPage(Page):
             require_type(isinstance(text, str), "object", text, "a text")
             most = _LONGEST_TOKEN * self.kind.shape[0]
             require(len(text) <= most, "object", f"a text of {len(text):,} characters", f"at most {most:,}")
-        tokens, given = self.kind.tokens(objects)
+        tokens, given = self.kind.in_windows([self.kind.with_gaps(text, "the text") for text in objects])
         return FromPage(tokens, given, objects)
 
     def frame(self, frame: Frame, prompt: FromPage) -> dict[str, Any]:

@@ -39,6 +39,7 @@ export class Files {
     const { editor, model, shown, store, transport } = this.studio;
     await report.guard(async () => {
       const { drawn } = store.doc;
+      if (!this.studio.hasBegun && !drawn) throw new Error("There is nothing to save yet.");
       const objects = editor.ownsVariants && drawn ? drawn.objects : [editor.complete?.(shown) ?? shown];
       if (objects.some((object) => Array.isArray(object) && hasOpen(object))) throw new Error("Something is still open: fill it first, then save.");
       const { blob, name } = await api.write(model.model, objects, format, editor.notes ? transport.beats : null);

@@ -9,9 +9,7 @@ export function listenToKeys(studio) {
     const command = event.ctrlKey || event.metaKey;
     const key = event.key.toLowerCase();
     if (command && key === "enter") {
-      const { object, result } = studio.store.doc;
-      const empty = object === studio.model.example && result === null;
-      studio.draw(event.shiftKey || empty ? "generate" : "fill");
+      studio.draw(event.shiftKey || !studio.hasBegun ? "generate" : "fill");
     } else if (command && (key === "y" || (key === "z" && event.shiftKey))) studio.redo.click();
     else if (command && key === "z") studio.undo.click();
     else if (key === "escape") {

@@ -26,7 +26,7 @@ export const report = {
 
   /** Show what went wrong as one clear line. */
   fail(error) {
-    const close = button("", () => report.clear(), { icon: "close", title: "Close" });
+    const close = button("", () => { report.clear(); $("stage").focus({ preventScroll: true }); }, { icon: "close", title: "Close" });
     $("alert").replaceChildren(h("span", { text: error.message }), close);
     $("alert").hidden = false;
     report.status("");

@@ -104,6 +104,6 @@ function field(title, hint, control, ...more) {
 
 function slider(title, name, limits, hint) {
   return h("div", { class: "field" },
-    h("div", { class: "row between" }, h("label", { for: name, text: title }), h("output", { for: name })),
+    h("div", { class: "row between" }, h("label", { for: name, text: title }), h("output", { for: name, "aria-live": "off" })),
     h("input", { type: "range", name, id: name, ...limits }), h("p", { class: "hint", text: hint }));
 }

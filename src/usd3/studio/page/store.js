@@ -21,6 +21,7 @@ const MOST = 200;
 export class Store {
   #past = [];
   #future = [];
+  #before = []; // the future that the last step ended
   #doc = null;
   #listeners = [];
 
@@ -42,12 +43,19 @@ export class Store {
   commit(change) {
     this.#past.push(this.#doc);
     if (this.#past.length > MOST) this.#past.shift();
+    this.#before = this.#future;
     this.#future = [];
     this.#set({ ...this.#doc, ...change });
   }
 
   /** Change parts of the document as a part of the last step, such as one more note of a line. */
   amend(change) { this.#set({ ...this.#doc, ...change }); }
+
+  /** Forget the step that was made last, as if it had never been. */
+  forget() {
+    this.#future = this.#before;
+    this.#set(this.#past.pop());
+  }
 
   undo() { this.#step(this.#past, this.#future); }
   redo() { this.#step(this.#future, this.#past); }

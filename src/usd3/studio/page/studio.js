@@ -56,11 +56,11 @@ export class Studio {
     foldSettings();
     this.#setOpen(false);
     $("home").hidden = true; // until it is known whether a link opens a model
-    addEventListener("hashchange", () => report.guard(() => this.#follow()));
+    addEventListener("hashchange", (event) => report.guard(() => this.#follow(new URL(event.newURL).hash))); // the address bar may be rewritten by now
     await report.guard(async () => {
       const { models, chosen } = await api.models();
       showHome({ cards: $("cards"), form: $("folder") }, models, (name, card) => this.#choose(name, card));
-      if (location.hash.length > 1) await this.#follow();
+      if (location.hash.length > 1) await this.#follow(location.hash);
       else if (chosen) await this.open(chosen);
     });
     if (!this.model) $("home").hidden = false;
@@ -69,8 +69,8 @@ export class Studio {
   /** Whether a model is open and on the page. */
   get isOpen() { return this.model !== null && !$("stage").hidden; }
 
-  async #follow() {
-    const state = stateOf(location.hash);
+  async #follow(fragment) {
+    const state = stateOf(fragment);
     if (!state) return this.goHome();
     await this.open(state.model);
     return this.sharing.restore(state);
@@ -118,6 +118,8 @@ export class Studio {
     report.status("");
     report.clear();
     this.#show();
+    scrollTo(0, 0);
+    $("stage").focus({ preventScroll: true }); // the card that was pressed is gone
   }
 
   #setOpen(open) {
@@ -131,7 +133,7 @@ export class Studio {
   #context() {
     return {
       model: this.model, synth: this.synth, doc: () => this.store.doc, announce: report.announce, fail: report.fail,
-      commit: (change) => this.store.commit(change), amend: (change) => this.store.amend(change), undo: () => this.store.undo(),
+      commit: (change) => this.store.commit(change), amend: (change) => this.store.amend(change), forget: () => this.store.forget(),
       refresh: () => this.#showButtons(), play: () => this.transport.toggle(),
       seek: () => { if (this.synth.playing) this.transport.start(this.shown); },
     };
@@ -141,6 +143,12 @@ export class Studio {
   get shown() {
     const { object, result } = this.store.doc;
     return Array.isArray(object) ? merged(object, result) : (result ?? object);
+  }
+
+  /** Whether there is something on the page, given or drawn. */
+  get hasBegun() {
+    const { object, result } = this.store.doc;
+    return result !== null || !equal(object, this.model.example);
   }
 
   /** Begin anew with an object, such as one from a file. */
@@ -271,10 +279,9 @@ export class Studio {
     if (!this.editor) return;
     const { doc } = this.store;
     const { labels } = this.module;
-    const begun = !equal(doc.object, this.model.example) || doc.result !== null;
     const selection = Boolean(this.editor.selected?.());
     const fill = selection ? "Fill the selection" : (this.editor.fillLabel?.(doc) ?? labels.fill);
-    const lead = !begun ? "generate" : this.editor.canHarmonise && !selection ? "harmonise" : "fill";
+    const lead = !this.hasBegun ? "generate" : this.editor.canHarmonise && !selection ? "harmonise" : "fill";
     const make = (action, text) => button(text, () => this.draw(action), { class: `big ${lead === action ? "primary" : ""}`, data: { action } });
     const list = [
       this.editor.canHarmonise && make("harmonise", "Harmonise"),
@@ -283,7 +290,8 @@ export class Studio {
     ].filter(Boolean);
     const focused = document.activeElement?.dataset?.action;
     $("buttons").replaceChildren(...list);
-    if (focused) list.find((element) => element.dataset.action === focused)?.focus({ preventScroll: true });
+    const next = list.find((element) => element.dataset.action === focused) ?? list.find((element) => element.dataset.action === lead);
+    if (focused) next.focus({ preventScroll: true });
   }
 
   help() { showHelp($("help"), this.isOpen ? this.model.title : "", this.isOpen ? this.module.keys : []); }

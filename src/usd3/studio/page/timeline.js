@@ -14,7 +14,7 @@ export class Timeline {
     this.show = show;
     this.play = button("", () => (this.#timer ? this.pause() : this.replay()), { icon: "play", title: "Watch the denoising" });
     this.slider = h("input", { type: "range", min: 0, max: 0, value: 0, step: 1, "aria-label": "Step of the denoising" });
-    this.text = h("output", { class: "step" });
+    this.text = h("output", { class: "step", "aria-live": "off" });
     this.slider.addEventListener("input", () => { this.pause(); this.#go(Number(this.slider.value)); });
     element.replaceChildren(this.play, h("span", { class: "end", text: "noise" }), this.slider, this.text);
   }

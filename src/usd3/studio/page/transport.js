@@ -2,6 +2,7 @@
 
 import { button, h, relabel } from "./dom.js";
 import { INSTRUMENTS } from "./instruments.js";
+import { report } from "./report.js";
 
 const TEMPI = { least: 30, most: 240 };
 
@@ -38,7 +39,13 @@ export class Transport {
     if (editor?.notes) this.beats = model.editor.tempo;
   }
 
-  toggle() { if (this.synth.playing) this.stop(); else this.start(this.shown()); }
+  toggle() {
+    if (this.synth.playing) return this.stop();
+    if (this.editor.notes(this.shown()).length === 0) return report.fail(new Error("There are no notes to play yet."));
+    report.clear();
+    return this.start(this.shown());
+  }
+
   stop() { this.synth.stop(); }
 
   /** Play an object; resolves when its first note is scheduled. */

@@ -34,10 +34,12 @@ export class Variants {
     const compare = !editor.plainVariants && button("Compare", () => { this.#compare = !this.#compare; this.show(drawn, chosen, editor, playing); },
       { icon: "compare", pressed: this.#compare, title: "Show in grey what the variants share with the chosen one" });
     const different = new Set(drawn.objects.map((object) => JSON.stringify(object))).size;
+    const focused = [...this.element.querySelectorAll("button")].indexOf(document.activeElement);
     const cards = drawn.objects.map((object, index) => this.#card(drawn, object, index, chosen, editor, playing));
     this.element.replaceChildren(
       h("div", { class: "row between" }, h("h2", { text: different === 1 ? "Variants, all the same" : "Variants" }), compare),
       h("div", { class: `thumbnails ${editor.wideVariants ? "wide" : ""}` }, ...cards));
+    this.element.querySelectorAll("button")[focused]?.focus({ preventScroll: true });
   }
 
   #card(drawn, object, index, chosen, editor, playing) {

@@ -6,9 +6,10 @@ import { colour, h, sharp } from "../dom.js";
  * @param {{rows: number, columns: number, label: string, paint: (context: CanvasRenderingContext2D, cell: number,
  *   place: {x: number, y: number, size: number}, colours: Object<string, string>) => void, before?: (context, width: number, height: number) => void,
  *   brush: (cells: number[], isFirst: boolean) => void, key: (event: KeyboardEvent, cell: number) => boolean,
- *   describe: (cell: number) => string, announce: (text: string) => void, brushSize?: () => number}} options
+ *   describe: (cell: number) => string, announce: (text: string) => void, brushSize?: () => number,
+ *   largest?: number}} options `largest`: the side of a cell, in pixels
  */
-export function cellGrid({ rows, columns, label, paint, before, brush, key, describe, announce, brushSize = () => 1 }) {
+export function cellGrid({ rows, columns, label, paint, before, brush, key, describe, announce, brushSize = () => 1, largest = 44 }) {
   const canvas = h("canvas", { class: "cells", tabindex: 0, role: "application", "aria-roledescription": "grid", "aria-label": label });
   const frame = h("div", { class: "cells-frame" }, canvas);
   let cursor = null;
@@ -22,7 +23,7 @@ export function cellGrid({ rows, columns, label, paint, before, brush, key, desc
     waiting = true;
     requestAnimationFrame(() => {
       waiting = false;
-      size = Math.min(frame.clientWidth / columns, 44);
+      size = Math.min(frame.clientWidth / columns, largest);
       if (size <= 0) return;
       const [width, height] = [size * columns, size * rows];
       canvas.style.width = `${width}px`;

@@ -12,6 +12,7 @@ export const keys = [["Arrow keys", "move"], ["Enter or Space", "use the tool"],
 
 const KEPT = 60; // pictures in memory
 const BRUSHES = [1, 2, 4];
+const SIDE = 420; // of a picture of few tokens, in pixels
 
 /** @param {Object} context see studio.js */
 export function create(context) {
@@ -28,7 +29,7 @@ export function create(context) {
 
   const grid = cellGrid({
     rows: height, columns: width, label: `Picture of ${height} by ${width} tokens. Arrow keys move, Enter erases.`, announce: context.announce,
-    brushSize: () => brush,
+    brushSize: () => brush, largest: Math.max(44, SIDE / Math.max(height, width)),
     before(canvas, w, h_) {
       if (state.picture && !missing) canvas.drawImage(state.picture, 0, 0, w, h_);
     },
@@ -65,7 +66,7 @@ export function create(context) {
     if (state.given[cell] !== OPEN) {
       canvas.fillStyle = colours.accent;
       canvas.beginPath();
-      canvas.arc(x + size / 2, y + size / 2, Math.max(1.5, size / 10), 0, 7);
+      canvas.arc(x + size / 2, y + size / 2, Math.min(Math.max(1.5, size / 10), 4), 0, 7);
       canvas.fill();
     }
   }

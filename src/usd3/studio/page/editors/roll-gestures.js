@@ -6,7 +6,7 @@ import { OPEN } from "../objects.js";
 
 /**
  * @param {Object} roll `doc()`, `shown(voice)`, `voice`, `voices`, `rest`, `length`, `hits(voice, from, to)`, `commit`,
- *   `amend`, `undo`, `select`, `chooseVoice`, `sound(pitch)`
+ *   `amend`, `forget`, `select`, `chooseVoice`, `sound(pitch)`
  */
 export const gestures = {
   draw: (roll, place) => {
@@ -66,7 +66,7 @@ function add(roll, pitch, place) {
   };
   roll.commit(change(place));
   roll.sound(pitch);
-  return { move: (to) => roll.amend(change(to)), end() {}, cancel: () => roll.undo() };
+  return { move: (to) => roll.amend(change(to)), end() {}, cancel: () => roll.forget() };
 }
 
 /** Drag a note to lengthen or shorten it; a click keeps one that was drawn, and erases one's own. */
@@ -85,7 +85,7 @@ function stretch(roll, note, place) {
       changed = true;
     },
     end: () => { if (!changed) toggle(roll, note); },
-    cancel: () => { if (changed) roll.undo(); },
+    cancel: () => { if (changed) roll.forget(); },
   };
 }
 
@@ -108,5 +108,5 @@ function sweep(roll, place, change) {
     changed = true;
   };
   touch(place);
-  return { move: touch, end() {}, cancel: () => { if (changed) roll.undo(); } };
+  return { move: touch, end() {}, cancel: () => { if (changed) roll.forget(); } };
 }

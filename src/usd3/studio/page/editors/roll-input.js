@@ -28,7 +28,8 @@ export function listen(canvas, view, roll) {
     if (pointers.size === 2) {
       gesture?.cancel();
       gesture = null;
-      pinch = [...pointers.values()];
+      const { left, top, stepWidth } = view;
+      pinch = { places: [...pointers.values()], before: { left, top, stepWidth } };
     } else if (pointers.size === 1) {
       gesture = begin(event, place);
     }
@@ -70,16 +71,17 @@ export function listen(canvas, view, roll) {
     }
     pointers.set(event.pointerId, place);
     if (pinch && pointers.size === 2) {
-      pinch = moved(pinch, [...pointers.values()]);
+      moved(pinch, [...pointers.values()]);
       roll.repaint();
     } else gesture?.move(place);
   });
 
-  function moved([a, b], [c, d]) {
-    const [before, after] = [Math.hypot(a.x - b.x, a.y - b.y), Math.hypot(c.x - d.x, c.y - d.y)];
-    view.zoom(Math.min(1.25, Math.max(0.8, after / Math.max(before, 1))), (c.x + d.x) / 2);
+  /** Zoom and scroll by all that two fingers have moved: move by move, scrolling at a limit of the zoom would change it. */
+  function moved({ places: [a, b], before }, [c, d]) {
+    const apart = (p, q) => Math.max(Math.hypot(p.x - q.x, p.y - q.y), 1);
+    Object.assign(view, before);
+    view.zoom(apart(c, d) / apart(a, b), (a.x + b.x) / 2);
     view.pan((c.x + d.x - a.x - b.x) / 2, (c.y + d.y - a.y - b.y) / 2);
-    return [c, d];
   }
 
   const release = (event, finish) => {

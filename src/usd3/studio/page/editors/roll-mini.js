@@ -47,16 +47,17 @@ export function minimap(view, state, signature, colours, repaint) {
 }
 
 /**
- * A picture of a variant.
+ * A picture of a variant, up to where a piece ends that was asked to end before the roll does.
  * @param {Object} options `against`: another object; what both share is grey
  */
-export function thumbnail(object, { against, signature }) {
+export function thumbnail(object, { against, request, signature }) {
   const [width, height] = [240, 84];
   const canvas = h("canvas", { class: "thumbnail", "aria-hidden": "true" });
   const context = sharp(canvas, width, height);
   const notes = notesOf(object, signature.voices, signature.rest);
   const grey = colour("--bar-grey");
-  bars(context, notes, rangeOf(notes), object.length, width, height, 8, (note) => {
+  const last = request.findLastIndex((pitches) => [pitches].flat().some((pitch) => pitch !== signature.rest));
+  bars(context, notes, rangeOf(notes), last + 1 || object.length, width, height, 8, (note) => {
     const same = against && voiceOf(against, note.voice).slice(note.start, note.end).every((pitch) => pitch === note.pitch);
     return same ? grey : colour(`--voice-${note.voice % 4}`);
   });

@@ -21,7 +21,7 @@ export const keys = [
   ["+ and −", "zoom"], ["P", "play or stop"],
 ];
 
-/** @param {Object} context of the studio: `model`, `doc()`, `commit`, `amend`, `undo`, `announce`, `synth`, `play`, `refresh` */
+/** @param {Object} context of the studio: `model`, `doc()`, `commit`, `amend`, `forget`, `announce`, `synth`, `play`, `refresh` */
 export function create(context) {
   const { model } = context;
   const signature = model.editor;
@@ -67,7 +67,7 @@ export function create(context) {
       const step = Math.floor(index / names.length);
       return from <= step && step < to && (voice === null || index % names.length === voice);
     },
-    commit: context.commit, amend: context.amend, undo: context.undo,
+    commit: context.commit, amend: context.amend, forget: context.forget,
     tool: () => tool,
     gesture: (name, place) => { state.cursor = null; return gestures[name](roll, place); },
     sound: (pitch) => { if (pitch !== roll.rest) context.synth.preview(pitch, state.voice); },

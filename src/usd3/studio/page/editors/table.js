@@ -59,7 +59,7 @@ const conditionsOf = (where) => (typeof where === "string" ? Object.fromEntries(
 /** The field of a column: a choice of values, or a text with the ends of the numbers as a hint. */
 function field({ name, kind, values, low, high, more }, change) {
   const id = `column-${name}`;
-  const hint = values === null && low !== null ? `empty · ${low}–${high}` : "empty";
+  const hint = values === null && low !== null ? `empty · ${tidy(`${low}..${high}`)}` : "empty";
   const isChoice = values !== null && values.length <= 200 && !more;
   const list = values && h("datalist", { id: `${id}-values` }, ...values.map((value) => h("option", { value })));
   const input = h("input", {
@@ -72,7 +72,7 @@ function field({ name, kind, values, low, high, more }, change) {
     input, element: h("div", { class: "field-frame" }, input, guess, list),
     show(text, guessed, sure) {
       if (document.activeElement !== input || text !== "") input.value = text;
-      guess.textContent = guessed ?? "";
+      guess.textContent = kind === "number" ? tidy(guessed ?? "") : guessed ?? "";
       guess.style.setProperty("--sure", Math.max(sure, 0.1).toFixed(2));
       input.classList.toggle("guessing", guessed !== null);
     },
@@ -94,7 +94,7 @@ function histogram(name, shares) {
   });
   const [first, last] = [shares[0]?.[0] ?? "", shares.at(-1)?.[0] ?? ""];
   const [likely] = shares.reduce((best, pair) => (pair[1] > best[1] ? pair : best), ["", 0]);
-  return h("figure", { class: "chart" }, h("figcaption", {}, name, h("small", { text: `most often ${tidy(likely)}` })), h("ol", { class: "histogram" }, ...bars),
+  return h("figure", { class: "chart" }, h("figcaption", {}, name, " ", h("small", { text: `most often ${tidy(likely)}` })), h("ol", { class: "histogram" }, ...bars),
     h("div", { class: "row between axis", "aria-hidden": "true" }, h("span", { text: tidy(first).split("–")[0] }), h("span", { text: tidy(last).split("–").at(-1) })));
 }
 

@@ -71,7 +71,7 @@ export function written(context, { hole, isHole, title, placeholder, style, clea
   const field = h("textarea", { class: `prompt ${style}`, id: "prompt", rows: 4, placeholder, spellcheck: "false", autocapitalize: "off" });
   const mirror = h("div", { class: `mirror ${style}`, "aria-hidden": "true" });
   const sheet = h("div", { class: `sheet ${style}`, tabindex: 0, role: "region", "aria-label": "What the network wrote" });
-  const count = h("output", { class: "count", for: "prompt" });
+  const count = h("output", { class: "count", for: "prompt", "aria-live": "off" });
   const gap = button("Make a gap", () => makeGap(), { icon: "eraser", title: `Replace the marked letters by gaps (${hole}), or put one in` });
   const take = button("Continue with this", () => context.commit({ object: context.doc().result, result: null, drawn: null }), { icon: "lock", title: "Put the result into the field, to edit it further" });
   const bar = h("div", { class: "row between sheet-bar" }, h("h2", { text: "Result" }), take);
