@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from usd3._internal.checks import require
 from usd3.kernels.loss import Problem
+from usd3.kernels.padding import padded_linear
 
 __all__ = ["Projection", "projected_loss"]
 
@@ -48,7 +48,7 @@ class Projection:
 
     def logits(self, x: Tensor) -> Tensor:
         """All logits (..., K), with autograd, for the current categories x (...)."""
-        logits = F.linear(self.hidden, self.weight, self.bias)
+        logits = padded_linear(self.hidden, self.weight, self.bias)
         if self.at_x is None:
             return logits
         return logits.scatter_add(-1, x[..., None], self.at_x.detach().to(logits.dtype)[..., None])
