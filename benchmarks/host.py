@@ -29,7 +29,7 @@ import usd3
 from usd3.bench.machine import machine
 from usd3.kernels import chunked_draw, chunked_loss
 
-B, D, K, T = 2, 8, 16, 1000
+B, D, K, T, STEPS = 2, 8, 16, 1000, 20
 NOISES = {"uniform": usd3.Uniform, "absorbing": usd3.Absorbing}
 
 
@@ -52,20 +52,29 @@ def calls() -> Iterator[tuple[dict[str, str], Callable[[], Any]]]:
         torch.nn.functional.cross_entropy(logits.reshape(-1, K), x.reshape(-1)).backward()
         logits.grad = None
 
-    yield {"call": "cross entropy", "noise": "", "time": ""}, cross_entropy
+    yield {"call": "cross entropy", "noise": "", "time": ""}, cross_entropy  # what the others are compared with
     for noise, make in NOISES.items():
-        for kind, t, s in (("continuous", torch.tensor([0.5, 0.5]), 0.25), ("discrete", torch.tensor([T // 2] * B), 1)):
+        for kind, t, s in (("continuous", 0.5, 0.25), ("discrete", T // 2, T // 4)):
             d = usd3.Diffusion(make(K), usd3.Cosine(), None if kind == "continuous" else T)
 
             def loss(d: usd3.Diffusion = d) -> None:
                 d.loss(lambda x_t, t: logits, x).loss.backward()
                 logits.grad = None
 
-            def draw(d: usd3.Diffusion = d, t: Tensor = t, s: float = s) -> Tensor:
+            def draw(d: usd3.Diffusion = d, t: float = t, s: float = s) -> Tensor:
                 return d.draw(logits.detach(), x, t, s)
 
-            yield {"call": "loss", "noise": noise, "time": kind}, loss
-            yield {"call": "draw", "noise": noise, "time": kind}, draw
+            def draw_at_own_times(d: usd3.Diffusion = d, t: Tensor = torch.tensor([t] * B), s: float = s) -> Tensor:
+                return d.draw(logits.detach(), x, t, s)
+
+            def sample(d: usd3.Diffusion = d) -> Tensor:
+                return d.sample(lambda x_t, t: logits.detach(), (B, D), STEPS)
+
+            about = {"noise": noise, "time": kind}
+            yield {"call": "loss"} | about, loss
+            yield {"call": "draw"} | about, draw
+            yield {"call": "draw, a time for each object"} | about, draw_at_own_times
+            yield {"call": f"sample, {STEPS} steps"} | about, sample
 
 
 @contextmanager

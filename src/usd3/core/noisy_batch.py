@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from usd3._internal.checks import Checks
+from usd3.core.fused import RowsRead
 
 __all__ = ["NoisyBatch"]
 
@@ -23,6 +24,8 @@ class NoisyBatch:
         pad: mask of the padding, for the network; None: no padding.
         checks: value checks of this call. A loss adds the check of its logits; the caller raises the first failure.
         generator: for further draws.
+        coefficients: `Process.coefficients` at these times, float64 (5, B); None: not computed yet.
+        read: the rows of x_t that have a loss, where they are counted, see `usd3.kernels.rows_read`.
     """
 
     x_0: Tensor
@@ -33,3 +36,5 @@ class NoisyBatch:
     pad: Tensor | None
     checks: Checks
     generator: torch.Generator | None
+    coefficients: Tensor | None = None
+    read: RowsRead | None = None

@@ -21,14 +21,16 @@ CELLS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # a loop over chunks
-def projected_loss_in_chunks(logits: Projection, p: Problem, weights: Tensor, with_l2: bool, impl: str) -> Tensor:
+def projected_loss_in_chunks(
+    logits: Projection, p: Problem, weights: Tensor, with_l2: bool, impl: str
+) -> tuple[Tensor, Tensor]:
     """See `projected_loss`."""
     at_x = None if logits.at_x is None else logits.at_x.detach().reshape(-1)
     inputs = (logits.hidden, logits.weight, logits.bias)
     with_gradient = torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in inputs)
     args = (*inputs, at_x, p, weights, with_l2, chosen(impl, logits.device), with_gradient)
     term_sums, loss = _ProjectedLoss.apply(*args)
-    return torch.cat([term_sums, loss[None]])
+    return term_sums, loss
 
 
 class _ProjectedLoss(torch.autograd.Function):

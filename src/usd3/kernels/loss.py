@@ -110,6 +110,7 @@ class Problem:
         is_step: bool,
         noise: NoiseTables,
         free: Tensor | None = None,
+        read: "RowsRead | None" = None,
     ) -> "Problem":
         """The problem of x, x_0 and `free`, each (B, N1, ..., Nk), as rows. The other arguments are the fields."""
         return cls(
@@ -120,6 +121,7 @@ class Problem:
             noise=noise,
             free=None if free is None else flattened(free),
             elements=math.prod(x.shape[1:]),
+            read=read,
         )
 
     def part(self, rows: slice | Tensor, weights: Tensor) -> tuple["Problem", Tensor]:
@@ -155,8 +157,8 @@ def as_rows(logits: Tensor) -> Tensor:
 
 def weighted_loss(
     logits: "Tensor | Projection", p: Problem, weights: Tensor, with_l2: bool, impl: str, inplace: bool = False
-) -> Tensor:
-    """Sums over all rows, (4,): vlb, ce, l2 and the weighted loss, which alone has a gradient.
+) -> tuple[Tensor, Tensor]:
+    """Sums over all rows: those of vlb, ce and l2, (3,), and the weighted loss, (), which alone has a gradient.
 
     Args:
         logits: (..., K), R rows in all; or a `Projection`, whose logits are never held all at once.
@@ -176,10 +178,10 @@ def weighted_loss(
         tensors = (as_rows(logits), p.x, p.x_0, p.coefficients, p.noise.m, p.noise.support, p.free, weights)
         numbers = (p.is_step, p.noise.num_classes, p.noise.mask, p.noise.absorbing, p.elements)
         sums: Tensor = _operation(*tensors, *numbers, with_l2, kind)[0]
-        return sums
+        return sums[:WEIGHTED], sums[WEIGHTED]
     with_gradient = logits.requires_grad and torch.is_grad_enabled()
     term_sums, loss = _WeightedLoss.apply(logits, p, weights, with_l2, kind, inplace, with_gradient)
-    return torch.cat([term_sums, loss[None]])
+    return term_sums, loss
 
 
 def terms(logits: Tensor, p: Problem, with_l2: bool, impl: str) -> Tensor:

@@ -58,8 +58,8 @@ class Projection:
         return Projection(self.hidden, self.weight, self.bias, at_x if self.at_x is None else self.at_x + at_x)
 
 
-def projected_loss(logits: Projection, p: Problem, weights: Tensor, with_l2: bool, impl: str) -> Tensor:
-    """`weighted_loss` of these logits: sums (4,) of vlb, ce, l2 and of the weighted loss, which alone has a gradient.
+def projected_loss(logits: Projection, p: Problem, weights: Tensor, with_l2: bool, impl: str) -> tuple[Tensor, Tensor]:
+    """`weighted_loss` of these logits: sums (3,) of vlb, ce and l2, and the weighted loss, which alone has a gradient.
 
     Hidden states, weight and bias get gradients, formed in the forward pass. The arguments are those of
     `weighted_loss`.
@@ -67,5 +67,5 @@ def projected_loss(logits: Projection, p: Problem, weights: Tensor, with_l2: boo
     # the module uses torch.compiler.disable, which loads torch's compiler: that takes a second
     from usd3.kernels.chunked_projection import projected_loss_in_chunks
 
-    sums: Tensor = projected_loss_in_chunks(logits, p, weights, with_l2, impl)
+    sums: tuple[Tensor, Tensor] = projected_loss_in_chunks(logits, p, weights, with_l2, impl)
     return sums
