@@ -131,3 +131,35 @@ def test_rows_are_known_where_the_mask_or_the_free_elements_say_them():
     assert rows_read(x, plain, free).index().tolist() == [0, 1, 2]
     assert rows_read(x, plain, None) is None
     assert rows_read(x, per_element, free) is None
+
+
+@pytest.mark.parametrize("name", ["absorbing", "mixed"])
+def test_rows_are_counted_before_a_network_that_projects_is_called(name, monkeypatch):
+    """From the second loss on; a GPU then counts long before the logits are formed. The numbers are the same."""
+    d, x_0, inputs, order = usd3.Diffusion(WIDE[name](K), usd3.Cosine()), torch.zeros(B, D).long(), inputs_on("cpu"), []
+    given = torch.tensor([False, True, False, False])
+
+    def model(x, t, given=None):
+        order.append("network")
+        return usd3.Projection(*inputs)
+
+    def counted(*args):
+        order.append("count")
+        return rows_read(*args)
+
+    monkeypatch.setattr("usd3.core.diffusion.rows_read", counted)
+    losses = [d.loss(model, x_0, given=given, generator=torch.Generator().manual_seed(0)).loss.item() for _ in range(2)]
+    assert order == ["network", "count", "network"]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.gpu
+def test_a_loss_waits_neither_for_the_rows_nor_for_the_network():
+    d = usd3.Diffusion(usd3.Absorbing(K), usd3.Cosine(), validate=False)
+    inputs, x_0 = inputs_on("cuda"), torch.zeros(B, D, dtype=torch.long, device="cuda")
+    for round in range(3):  # the first calls compile kernels and fill tables
+        torch.cuda.set_sync_debug_mode("error" if round == 2 else "default")
+        try:
+            d.loss(lambda x, t: usd3.Projection(*inputs), x_0).loss.backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")

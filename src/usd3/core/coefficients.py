@@ -218,11 +218,6 @@ class Process(CachedNumbers):
         """
         return Problem.of(x_t, x_0, coefficients, is_step, NoiseTables(*self.noise.tables(x_t)), free, read)
 
-    def log_scales(self, batch: int, sums: Tensor) -> Tensor:
-        """Factors from sums of vlb, ce and l2 over `batch` objects to what is logged, nats per object, like `sums`."""
-        make = lambda: sums.new_tensor([self.vlb_scale, 1, 1]) / batch
-        return self.kept(("log scales", batch, sums.dtype), sums.device, make)
-
     def is_eager(self, device: torch.device) -> bool:
         """Whether losses run the eager code: the user chose it, float32 cannot hold 1 / m, or the schedule learns."""
         if chosen(self.impl, device) == "eager" or self.noise.smallest < _SMALLEST_M:
@@ -254,11 +249,16 @@ class Process(CachedNumbers):
     def data(self, x_0: Tensor, checks: Checks, name: str = "x_0", except_at: Tensor | None = None) -> Tensor:
         """Clean categories as int64; what data cannot have is refused, except where `except_at` is true."""
         x_0, noise = self.categories(x_0, name, checks), self.noise
-        if noise.mask is not None or noise.support is not None:
-            read = True if except_at is None else ~except_at
-            reason = f"{noise.mask} is the mask, which num_classes counts"
-            reason = reason if noise.support is None else "those of the support of their elements"
+        if noise.support is not None:
+            read, reason = True if except_at is None else ~except_at, "those of the support of their elements"
             checks.refuse(name, x_0, lambda v: ~noise.is_data(v) & read, f"data categories ({reason})")
+        elif noise.mask is not None:
+            expected = f"data categories ({noise.mask} is the mask, which num_classes counts)"
+            if except_at is None and noise.mask == noise.num_classes - 1:
+                checks.refuse_outside(name, x_0, 0, noise.mask - 1, expected)
+            else:
+                read = x_0 if except_at is None else x_0.masked_fill(except_at, -1)
+                checks.refuse(name, read, lambda v: v == noise.mask, expected)
         return x_0
 
     def masked_data(

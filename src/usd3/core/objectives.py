@@ -112,9 +112,9 @@ def weighted_loss(
         weights = torch.cat([weights[:1] * objective.clip(coefficients[TO_NOISE]), weights[1:]])
     problem = d.problem(x_t, x_0, coefficients, d.num_steps is not None, free, batch.read)
     sums, loss = fused.weighted_loss(logits, problem, weights, objective.l2 > 0, d.impl, inplace)  # of vlb, ce, l2
-    vlb, ce, _ = (sums * d.log_scales(B, sums)).unbind()
+    vlb, ce, _ = (sums / B).unbind()
     batch.checks.refuse_nan("logits", ce, FINITE)
-    return LossOutput(loss, vlb, ce)
+    return LossOutput(loss, d.vlb_scale * vlb, ce)
 
 
 def _eager_loss(diffusion: "Diffusion", logits: Tensor, batch: NoisyBatch, objective: Objective) -> LossOutput:
