@@ -64,7 +64,9 @@ def calls() -> Iterator[tuple[dict[str, str], Callable[[], Any]]]:
             def draw(d: usd3.Diffusion = d, t: float = t, s: float = s) -> Tensor:
                 return d.draw(logits.detach(), x, t, s)
 
-            def draw_at_own_times(d: usd3.Diffusion = d, t: Tensor = torch.tensor([t] * B), s: float = s) -> Tensor:
+            own = torch.tensor([t] * B)
+
+            def draw_at_own_times(d: usd3.Diffusion = d, t: Tensor = own, s: float = s) -> Tensor:
                 return d.draw(logits.detach(), x, t, s)
 
             def sample(d: usd3.Diffusion = d) -> Tensor:

@@ -63,7 +63,7 @@ def test_what_is_kept_has_a_bound(monkeypatch):
     monkeypatch.setattr("usd3.core.cached._MOST", 2)
     d, device = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine()), torch.device("cpu")
     for i in range(5):
-        assert d.kept(i, device, lambda i=i: torch.tensor(i)).item() == i
+        assert d.computed_once(i, device, lambda i=i: torch.tensor(i)).item() == i
     assert len(d._tables) == 2
 
 

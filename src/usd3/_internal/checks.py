@@ -107,15 +107,24 @@ class Checks:
             expected: What was expected, for the error message.
         """
         if self.enabled:
-            is_bad = bad(values)
-            first = lambda: values.expand(is_bad.shape)[is_bad][0].item()
-            self._pending.append(_Check(name, (is_bad.any(),), bool, first, expected))
+            self._refuse_where(name, values, bad(values), expected)
+
+    def _refuse_where(self, name: str, values: Tensor, is_bad: Tensor, expected: str) -> None:
+        def first() -> float:
+            return values.expand(is_bad.shape)[is_bad][0].item()
+
+        self._pending.append(_Check(name, (is_bad.any(),), bool, first, expected))
 
     def refuse_outside(self, name: str, values: Tensor, least: float, most: float, expected: str) -> None:
         """Add a check: the call fails if any of `values` is NaN or outside of [least, most]. One pass over them."""
+
+        def fails(low: float, high: float) -> bool:
+            return not (least <= low and high <= most)
+
+        def first() -> float:
+            return values[~((values >= least) & (values <= most))][0].item()
+
         if self.enabled and values.numel():
-            first = lambda: values[~((values >= least) & (values <= most))][0].item()
-            fails = lambda low, high: not (least <= low and high <= most)
             self._pending.append(_Check(name, values.aminmax(), fails, first, expected))
 
     def refuse_number(self, name: str, value: float, fails: bool, expected: str) -> None:
@@ -129,7 +138,7 @@ class Checks:
             self._pending.append(_Check(name, (number,), math.isnan, lambda: math.nan, expected))
 
     def refuse_marked(self, name: str, marked: Tensor, seen: float, expected: str) -> None:
-        """Add a check: the call fails if any of the booleans `marked` is true; the message says that `seen` was seen."""
+        """Add a check: the call fails if any of the booleans `marked` is true; the message names the value `seen`."""
         if self.enabled:
             self._pending.append(_Check(name, (marked.any(),), bool, lambda: seen, expected))
 
@@ -153,7 +162,7 @@ def _read(numbers: list[Tensor]) -> list[float]:
     """Numbers () of one device, read in one synchronisation."""
     if all(number.device.type == "cpu" for number in numbers):
         return [number.item() for number in numbers]
-    return torch.stack(numbers).tolist()  # type: ignore[no-any-return]
+    return torch.stack(numbers).tolist()
 
 
 class LoopChecks(Checks):
@@ -198,7 +207,7 @@ class LoopChecks(Checks):
         """Raise a ValueError for the first check that failed in any round, if one did."""
         once = Checks(self.enabled)
         for (name, _), (values, bad, expected) in self._kept.items():
-            once.refuse(name, values, lambda _, bad=bad: bad, expected)
+            once._refuse_where(name, values, bad, expected)
         for (name, _, seen), (marked, expected) in self._marked.items():
             once.refuse_marked(name, marked, seen, expected)
         once.raise_first()

@@ -47,10 +47,12 @@ class CachedNumbers:
             return self.replayed(name, formula, time)
         if torch.compiler.is_compiling() or self.schedule_learns(device):
             return formula(time)
-        table = self.kept((name, T), device, lambda: formula(torch.arange(1, T + 1, dtype=torch.float64, device=device) / T))
+        table = self.computed_once(
+            (name, T), device, lambda: formula(torch.arange(1, T + 1, dtype=torch.float64, device=device) / T)
+        )
         return table[:, (time * T - 0.5).long().clamp(0, T - 1)]
 
-    def kept(self, name: Any, device: torch.device, make: Callable[[], Tensor]) -> Tensor:
+    def computed_once(self, name: Any, device: torch.device, make: Callable[[], Tensor]) -> Tensor:
         """make(), a tensor on this device, which is computed once. `name` distinguishes tensors of this schedule."""
         key = (name, device, self.schedule)
         table = self._tables.get(key)

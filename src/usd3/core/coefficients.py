@@ -25,7 +25,7 @@ from usd3._internal.checks import (
 )
 from usd3.core.belief import Belief, Level, model_belief
 from usd3.core.cached import CachedNumbers
-from usd3.core.fused import IMPLEMENTATIONS, NoiseTables, Problem, RowsRead, chosen
+from usd3.core.fused import IMPLEMENTATIONS, NoiseTables, Problem, RowsRead, chosen, rows_read
 from usd3.core.mixture import Transition
 from usd3.core.noise import Noise
 from usd3.core.schedules import Schedule, Time
@@ -197,10 +197,12 @@ class Process(CachedNumbers):
         """`coefficients` of a user's step t -> s, float64 (5, B): looked up where t and s are the same for all."""
         if not (is_number(t) and is_number(s)):
             return self.replayed("step", self.coefficients, time, before)
-        one = torch.empty(1, device=time.device)
-        times = [float(v) / (self.num_steps or 1) for v in (t, s)]
-        formula = lambda: self.coefficients(*(constant(v, one) for v in times))
-        return self.kept(("step", *times), time.device, formula).expand(5, len(time))
+
+        def formula() -> Tensor:
+            times = torch.tensor([t, s], dtype=torch.float64, device=time.device) / (self.num_steps or 1)
+            return self.coefficients(times[:1], times[1:])
+
+        return self.computed_once(("step", t, s), time.device, formula).expand(5, len(time))
 
     def problem(
         self,
@@ -217,6 +219,10 @@ class Process(CachedNumbers):
         rows with a loss, where they are counted.
         """
         return Problem.of(x_t, x_0, coefficients, is_step, NoiseTables(*self.noise.tables(x_t)), free, read)
+
+    def rows_read(self, x_t: Tensor, free: Tensor | None) -> RowsRead | None:
+        """The elements of x_t whose logits a `Projection` forms, counted from now on; None: all."""
+        return rows_read(x_t, NoiseTables(*self.noise.tables(x_t)), free)
 
     def is_eager(self, device: torch.device) -> bool:
         """Whether losses run the eager code: the user chose it, float32 cannot hold 1 / m, or the schedule learns."""
@@ -252,13 +258,13 @@ class Process(CachedNumbers):
         if noise.support is not None:
             read, reason = True if except_at is None else ~except_at, "those of the support of their elements"
             checks.refuse(name, x_0, lambda v: ~noise.is_data(v) & read, f"data categories ({reason})")
-        elif noise.mask is not None:
-            expected = f"data categories ({noise.mask} is the mask, which num_classes counts)"
-            if except_at is None and noise.mask == noise.num_classes - 1:
-                checks.refuse_outside(name, x_0, 0, noise.mask - 1, expected)
+        elif (mask := noise.mask) is not None:
+            expected = f"data categories ({mask} is the mask, which num_classes counts)"
+            read = x_0 if except_at is None else x_0.masked_fill(except_at, 1 if mask == 0 else 0)
+            if mask == noise.num_classes - 1:
+                checks.refuse_outside(name, read, 0, mask - 1, expected)
             else:
-                read = x_0 if except_at is None else x_0.masked_fill(except_at, -1)
-                checks.refuse(name, read, lambda v: v == noise.mask, expected)
+                checks.refuse(name, read, lambda v: v.eq(mask), expected)
         return x_0
 
     def masked_data(

@@ -19,7 +19,7 @@ from usd3.core import fused, samplers
 from usd3.core.belief import FINITE, Belief, Level, model_belief, true_belief
 from usd3.core.bound import bound, prior_kl
 from usd3.core.coefficients import SMALLEST, Process, column
-from usd3.core.fused import LOST, FusedTerms, NoiseTables, Projection, rows_read
+from usd3.core.fused import LOST, FusedTerms, Projection
 from usd3.core.mixture import Jumps, Mixture, Transition, backward_mixture
 from usd3.core.model import Denoiser, require_output
 from usd3.core.noisy_batch import NoisyBatch
@@ -64,14 +64,19 @@ class Diffusion(Process):
         checks.raise_first()
         return self.draw_noisy(x_0, time, None if given is None else ~given, generator)
 
-    def draw_noisy(self, x_0: Tensor, time: Tensor, free: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """Draw x_t ~ q(x_t | x_0) for the free elements; the others stay as they are."""
-        return self._corrupted(x_0, self.level(time, x_0).lost, free, generator)
-
-    def _corrupted(
-        self, x_0: Tensor, lost: Tensor, free: Tensor | None, generator: torch.Generator | None
+    def draw_noisy(
+        self,
+        x_0: Tensor,
+        time: Tensor,
+        free: Tensor | None,
+        generator: torch.Generator | None,
+        lost: Tensor | None = None,
     ) -> Tensor:
-        x_t = self.noise.corrupt(x_0, lost, generator)
+        """Draw x_t ~ q(x_t | x_0) for the free elements; the others stay as they are.
+
+        `lost` is 1 - alpha_bar at these times, (B, 1, ..., 1); None: it is computed.
+        """
+        x_t = self.noise.corrupt(x_0, self.level(time, x_0).lost if lost is None else lost, generator)
         return x_t if free is None else torch.where(free, x_t, x_0)
 
     def q_probs(self, x_0: Tensor, t: Time) -> Tensor:
@@ -196,13 +201,11 @@ class Diffusion(Process):
         times = self.training_times(x_0, t, stratified, generator)
         time = self.time(times, x_0, "t", Checks(False) if t is None else checks, positive=True)
         checks.raise_early(x_0.device)
-        if self.is_eager(x_0.device):
-            x_t = self.draw_noisy(x_0, time, free, generator)
-            return NoisyBatch(x_0, x_t, time, free, given, pad, checks, generator)
-        coefficients = self.training_coefficients(time)  # of the noise, and of the loss
-        x_t = self._corrupted(x_0, column(coefficients[LOST], x_0), free, generator)
+        coefficients = None if self.is_eager(x_0.device) else self.training_coefficients(time)  # of noise and loss
+        lost = None if coefficients is None else column(coefficients[LOST], x_0)
+        x_t = self.draw_noisy(x_0, time, free, generator, lost)
         # counted now, while the network is called: whoever asked later would wait for it
-        read = rows_read(x_t, NoiseTables(*self.noise.tables(x_t)), free) if self.has_projection else None
+        read = self.rows_read(x_t, free) if self.has_projection else None
         return NoisyBatch(x_0, x_t, time, free, given, pad, checks, generator, coefficients, read)
 
     def training_times(self, x_0: Tensor, t: Time | None, stratified: bool, generator: torch.Generator | None) -> Time:

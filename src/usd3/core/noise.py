@@ -214,7 +214,7 @@ class Absorbing(Noise):
     def corrupt(self, x_0: Tensor, lost: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draw x_t ~ q(x_t | x_0): an element becomes the mask with probability 1 - alpha_bar."""
         u, _ = uniform((2, *x_0.shape), x_0.device, generator)  # as many as any noise draws
-        return torch.where(u < lost, self.mask, x_0)  # type: ignore[arg-type, call-overload, no-any-return]
+        return torch.where(u < lost, self.mask, x_0)  # type: ignore[arg-type]
 
     def other(self, x: Tensor, u: Tensor) -> Tensor:
         """The mask: the only category that an unmasked element can turn into."""

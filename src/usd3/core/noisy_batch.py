@@ -25,7 +25,7 @@ class NoisyBatch:
         checks: value checks of this call. A loss adds the check of its logits; the caller raises the first failure.
         generator: for further draws.
         coefficients: `Process.coefficients` at these times, float64 (5, B); None: not computed yet.
-        read: the rows of x_t that have a loss, where they are counted, see `usd3.kernels.rows_read`.
+        read: the rows of x_t that have a loss, where they are counted, see `usd3.kernels.read_rows`.
     """
 
     x_0: Tensor

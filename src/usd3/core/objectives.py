@@ -105,12 +105,14 @@ def weighted_loss(
         return _eager_loss(d, logits_of(logits, x_t), batch, objective)
 
     coefficients = d.training_coefficients(batch.time) if batch.coefficients is None else batch.coefficients
-    d.has_projection = isinstance(logits, Projection)
     B, device = len(x_0), x_0.device
-    weights = d.kept((objective, B), device, lambda: objective.weights(B, device))
+    weights = d.computed_once((objective, B), device, lambda: objective.weights(B, device))
     if objective.max_beta is not None:  # beta is the rate to noise
         weights = torch.cat([weights[:1] * objective.clip(coefficients[TO_NOISE]), weights[1:]])
-    problem = d.problem(x_t, x_0, coefficients, d.num_steps is not None, free, batch.read)
+    read, d.has_projection = batch.read, isinstance(logits, Projection)
+    if read is None and d.has_projection and batch.checks.enabled:  # the checks of this call wait for the device anyway
+        read = d.rows_read(x_t, free)
+    problem = d.problem(x_t, x_0, coefficients, d.num_steps is not None, free, read)
     sums, loss = fused.weighted_loss(logits, problem, weights, objective.l2 > 0, d.impl, inplace)  # of vlb, ce, l2
     vlb, ce, _ = (sums / B).unbind()
     batch.checks.refuse_nan("logits", ce, FINITE)

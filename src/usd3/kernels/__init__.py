@@ -30,7 +30,7 @@ from usd3.kernels.choice import IMPLEMENTATIONS, chosen
 from usd3.kernels.draw import Leap, draw
 from usd3.kernels.loss import LOST, TO_NOISE, NoiseTables, Problem, flattened, terms, weighted_loss
 from usd3.kernels.projection import Projection, projected_loss
-from usd3.kernels.rows_read import RowsRead, rows_read
+from usd3.kernels.read_rows import RowsRead, rows_read
 
 __all__ = [
     "IMPLEMENTATIONS",

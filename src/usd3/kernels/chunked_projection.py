@@ -12,7 +12,7 @@ from usd3.kernels.choice import chosen
 from usd3.kernels.loss import WEIGHTED, Problem, loss_rows
 from usd3.kernels.padding import padded_rows, padded_size
 from usd3.kernels.projection import Projection
-from usd3.kernels.rows_read import rows_read
+from usd3.kernels.read_rows import rows_read
 
 __all__ = ["CELLS_AT_ONCE", "projected_loss_in_chunks"]
 

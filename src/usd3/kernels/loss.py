@@ -26,7 +26,7 @@ from usd3.kernels.padding import empty_as_wide
 
 if TYPE_CHECKING:
     from usd3.kernels.projection import Projection
-    from usd3.kernels.rows_read import RowsRead
+    from usd3.kernels.read_rows import RowsRead
 
 __all__ = [
     "ALPHA_BAR",

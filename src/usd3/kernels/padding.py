@@ -1,9 +1,9 @@
 """Output layers for any number of categories at full speed.
 
-Tensor cores read rows in pieces of 16 bytes. Where K is no multiple of 8 the rows of bfloat16 logits begin anywhere, and
-the three matrix products of an output layer (logits, and the gradients of hidden states and weight) take slower ways.
-So logits of many categories are formed a little wider, with weights of zero, and everybody else sees a view (..., K) of
-them, whose rows lie `padded_size` apart. Weights keep their shape.
+Tensor cores read rows in pieces of 16 bytes. Where K is no multiple of 8 the rows of bfloat16 logits begin anywhere,
+and the three matrix products of an output layer (logits, and the gradients of hidden states and weight) take slower
+ways. So logits of many categories are formed a little wider, with weights of zero, and everybody else sees a view
+(..., K) of them, whose rows lie `padded_size` apart. Weights keep their shape.
 """
 
 import torch
@@ -42,6 +42,6 @@ def padded_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
 
 
 def empty_as_wide(rows: Tensor) -> Tensor:
-    """Uninitialised memory for another (R, K) like these logits: (R, width), the width being K but for padded logits."""
+    """Uninitialised (R, width) for numbers of these logits (R, K): the width is K, or that of padded logits."""
     (R, K), width = rows.shape, rows.stride(0)
     return rows.new_empty(R, width if K < width < K + _MULTIPLE else K)

@@ -9,7 +9,7 @@ import usd3
 from support.kernel_cases import WIDE
 from support.problems import NOISES, WITH_SUPPORT, device_of
 from usd3.kernels import NoiseTables, chunked_projection
-from usd3.kernels.rows_read import rows_read
+from usd3.kernels.read_rows import rows_read
 
 B, D, H, K = 4, 4, 5, 9
 
@@ -147,9 +147,9 @@ def test_rows_are_counted_before_a_network_that_projects_is_called(name, monkeyp
         order.append("count")
         return rows_read(*args)
 
-    monkeypatch.setattr("usd3.core.diffusion.rows_read", counted)
+    monkeypatch.setattr("usd3.core.coefficients.rows_read", counted)
     losses = [d.loss(model, x_0, given=given, generator=torch.Generator().manual_seed(0)).loss.item() for _ in range(2)]
-    assert order == ["network", "count", "network"]
+    assert order == ["network", "count", "count", "network"]
     assert losses[0] == losses[1]
 
 
