@@ -82,8 +82,8 @@ def calls() -> Iterator[tuple[dict[str, str], Callable[[], Any]]]:
             yield {"call": "loss"} | about, loss
             yield {"call": "loss_from_logits"} | about, loss_from_logits
             yield {"call": "draw"} | about, draw
-            yield {"call": "draw, a time for each object"} | about, draw_at_own_times
-            yield {"call": f"sample, {STEPS} steps"} | about, sample
+            yield {"call": "draw at own times"} | about, draw_at_own_times
+            yield {"call": f"sample {STEPS} steps"} | about, sample
 
 
 @contextmanager
