@@ -153,6 +153,31 @@ def test_rows_are_counted_before_a_network_that_projects_is_called(name, monkeyp
     assert losses[0] == losses[1]
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # as `usd3._internal.compile` does
+def test_a_compiled_loss_counts_and_leaves_out_the_same_rows():
+    """Training compiles the whole loss. The second call is another graph: by then the model is known to project."""
+    d, x_0, inputs = (
+        usd3.Diffusion(usd3.Absorbing(K), usd3.Cosine(), validate=False),
+        torch.zeros(B, D).long(),
+        inputs_on("cpu"),
+    )
+
+    def loss():
+        return d.loss(lambda x, t: usd3.Projection(*inputs), x_0).loss
+
+    torch._dynamo.reset()
+    for function in (loss, torch.compile(loss, backend="eager")):
+        seen = []
+        for _ in range(2):
+            torch.manual_seed(9)
+            out = function()
+            seen.append([out.detach(), *torch.autograd.grad(out, inputs)])
+        if function is loss:
+            expected = seen[0]
+        for numbers in seen:
+            torch.testing.assert_close(numbers, expected, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.gpu
 def test_a_loss_waits_neither_for_the_rows_nor_for_the_network():
     d = usd3.Diffusion(usd3.Absorbing(K), usd3.Cosine(), validate=False)

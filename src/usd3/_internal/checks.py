@@ -160,9 +160,8 @@ class Checks:
 
 def _read(numbers: list[Tensor]) -> list[float]:
     """Numbers () of one device, read in one synchronisation."""
-    if all(number.device.type == "cpu" for number in numbers):
-        return [number.item() for number in numbers]
-    return torch.stack(numbers).tolist()
+    waits = torch.compiler.is_compiling() or any(number.device.type != "cpu" for number in numbers)
+    return torch.stack(numbers).tolist() if waits and numbers else [number.item() for number in numbers]
 
 
 class LoopChecks(Checks):

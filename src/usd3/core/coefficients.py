@@ -7,7 +7,7 @@ float64, (B, 1, ..., 1), and formed without cancellation. Time 0 is clean data f
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -25,10 +25,13 @@ from usd3._internal.checks import (
 )
 from usd3.core.belief import Belief, Level, model_belief
 from usd3.core.cached import CachedNumbers
-from usd3.core.fused import IMPLEMENTATIONS, NoiseTables, Problem, RowsRead, chosen, rows_read
+from usd3.core.fused import IMPLEMENTATIONS, NoiseTables, Problem, chosen, rows_read
 from usd3.core.mixture import Transition
 from usd3.core.noise import Noise
 from usd3.core.schedules import Schedule, Time
+
+if TYPE_CHECKING:
+    from usd3.core.fused import RowsRead
 
 __all__ = ["SMALLEST", "Process", "Times", "column", "constant", "flat", "free_elements", "is_grid", "total"]
 
@@ -211,7 +214,7 @@ class Process(CachedNumbers):
         coefficients: Tensor,
         is_step: bool,
         free: Tensor | None = None,
-        read: RowsRead | None = None,
+        read: "RowsRead | None" = None,
     ) -> Problem:
         """The loss of x_t, x_0 and the mask `free`, each (B, N1, ..., Nk), in the plain tensors that kernels take.
 
@@ -220,7 +223,7 @@ class Process(CachedNumbers):
         """
         return Problem.of(x_t, x_0, coefficients, is_step, NoiseTables(*self.noise.tables(x_t)), free, read)
 
-    def rows_read(self, x_t: Tensor, free: Tensor | None) -> RowsRead | None:
+    def rows_read(self, x_t: Tensor, free: Tensor | None) -> "RowsRead | None":
         """The elements of x_t whose logits a `Projection` forms, counted from now on; None: all."""
         return rows_read(x_t, NoiseTables(*self.noise.tables(x_t)), free)
 

@@ -8,6 +8,7 @@ tests compare the two.
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -26,12 +27,14 @@ from usd3.kernels import (
     NoiseTables,
     Problem,
     Projection,
-    RowsRead,
     chosen,
     flattened,
     rows_read,
     weighted_loss,
 )
+
+if TYPE_CHECKING:
+    from usd3.kernels import RowsRead
 
 __all__ = [
     "IMPLEMENTATIONS",

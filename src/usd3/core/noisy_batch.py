@@ -1,12 +1,15 @@
 """A training batch with its noise drawn: where every loss begins."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from usd3._internal.checks import Checks
-from usd3.core.fused import RowsRead
+
+if TYPE_CHECKING:
+    from usd3.core.fused import RowsRead
 
 __all__ = ["NoisyBatch"]
 
@@ -37,4 +40,4 @@ class NoisyBatch:
     checks: Checks
     generator: torch.Generator | None
     coefficients: Tensor | None = None
-    read: RowsRead | None = None
+    read: "RowsRead | None" = None

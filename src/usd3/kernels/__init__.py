@@ -11,7 +11,8 @@ Three computations. One row is one element; R = B D rows are B objects of D elem
 - **draw** (`draw.py`). In: logits, a `Leap` (x of each row, weights of the jumps of each object), uniforms (2, R).
   Out: `draw` gives new categories (R,), or, without uniforms, the probability of leaving x, (R,).
 - **projection** (`projection.py`). In: a `Projection` (hidden states and the output layer) in the place of logits.
-  Out: `projected_loss` gives what `weighted_loss` gives, and forms a bounded number of logits at a time.
+  Out: `projected_loss` gives what `weighted_loss` gives, and forms a bounded number of logits at a time, of rows that
+  have a loss (`read_rows.py`) and at a width that suits the GPU (`padding.py`).
 
 Three implementations (`choice.py`):
 
@@ -26,11 +27,15 @@ is one loop over rows for both; it calls the loss of the chosen implementation.
 Tests and benchmarks have the same names: tests/kernels/test_loss.py and benchmarks/loss.py, and so on.
 """
 
+from typing import TYPE_CHECKING
+
 from usd3.kernels.choice import IMPLEMENTATIONS, chosen
 from usd3.kernels.draw import Leap, draw
 from usd3.kernels.loss import LOST, TO_NOISE, NoiseTables, Problem, flattened, terms, weighted_loss
-from usd3.kernels.projection import Projection, projected_loss
-from usd3.kernels.read_rows import RowsRead, rows_read
+from usd3.kernels.projection import Projection, projected_loss, rows_read
+
+if TYPE_CHECKING:
+    from usd3.kernels.read_rows import RowsRead
 
 __all__ = [
     "IMPLEMENTATIONS",

@@ -6,15 +6,19 @@ A network for many categories spends most of its memory on logits (B, D, K) and 
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from usd3._internal.checks import require
-from usd3.kernels.loss import Problem
+from usd3.kernels.loss import NoiseTables, Problem
 from usd3.kernels.padding import padded_linear
 
-__all__ = ["Projection", "projected_loss"]
+if TYPE_CHECKING:
+    from usd3.kernels.read_rows import RowsRead
+
+__all__ = ["Projection", "projected_loss", "rows_read"]
 
 
 @dataclass(frozen=True)
@@ -69,3 +73,11 @@ def projected_loss(logits: Projection, p: Problem, weights: Tensor, with_l2: boo
 
     sums: tuple[Tensor, Tensor] = projected_loss_in_chunks(logits, p, weights, with_l2, impl)
     return sums
+
+
+def rows_read(x: Tensor, noise: NoiseTables, free: Tensor | None) -> "RowsRead | None":
+    """The rows of elements x whose logits a projection forms, counted from now on; None: all. See `read_rows.py`."""
+    from usd3.kernels import read_rows  # like the loop, it loads torch's compiler
+
+    read: RowsRead | None = read_rows.rows_read(x, noise, free)
+    return read

@@ -37,6 +37,7 @@ class RowsRead:
         return torch.nonzero_static(self._is_read, size=int(self._count)).squeeze(1)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # it waits for an event, and its size is drawn
 def rows_read(x: Tensor, noise: NoiseTables, free: Tensor | None) -> RowsRead | None:
     """The rows of elements x that have a loss, as far as x and the mask `free` say; None: all, or not to be known.
 
