@@ -140,25 +140,6 @@ def test_a_pickled_process_keeps_its_fields_and_leaves_its_caches():
     assert torch.equal(copy.tabulated("kept", lambda t: copy.schedule.kept(t)[None], time), level)
 
 
-def test_discrete_time_evaluates_a_formula_once_for_all_steps():
-    d, calls = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine(), 5), []
-
-    def formula(t):
-        calls.append(t.tolist())
-        return torch.stack([t, 10 * t])
-
-    for steps in ([1, 5], [3, 3, 2]):
-        time = torch.tensor(steps, dtype=torch.float64) / 5
-        torch.testing.assert_close(d.tabulated("both", formula, time), torch.stack([time, 10 * time]))
-    assert calls == [pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])]
-
-
-def test_a_name_tells_the_tables_of_two_formulas_apart():
-    d, time = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine(), 5), torch.tensor([0.4], dtype=torch.float64)
-    tables = [d.tabulated(factor, lambda t, factor=factor: factor * t[None], time) for factor in (1, 2)]
-    torch.testing.assert_close(torch.cat(tables).flatten(), torch.tensor([0.4, 0.8], dtype=torch.float64))
-
-
 @pytest.mark.parametrize(
     ("noise", "impl", "eager"),
     [

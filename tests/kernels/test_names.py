@@ -7,7 +7,8 @@ import pytest
 from support.places import ROOT
 from usd3 import kernels
 
-MODULES = {path.stem for path in Path(kernels.__file__).parent.glob("*.py")} - {"__init__", "choice"}
+SHARED = {"__init__", "choice", "padding", "read_rows"}  # no computations: what they all, or the networks, use
+MODULES = {path.stem for path in Path(kernels.__file__).parent.glob("*.py")} - SHARED
 COMPUTATIONS = {name for name in MODULES if not name.startswith(("chunked_", "triton_"))}
 
 

@@ -64,6 +64,17 @@ def test_a_run_may_change_how_its_steps_are_made_when_it_is_resumed(tmp_path):
         assert isinstance(group["lr"], float)
 
 
+@pytest.mark.parametrize(("noise", "mode"), [("absorbing", "never"), ("uniform", "auto")])
+def test_a_projection_of_masked_elements_alone_does_less_than_a_graph_could(noise, mode, monkeypatch):
+    diffusion = DiffusionConfig(noise).build(5)
+    model = ModelConfig("transformer", dim=16, depth=1, heads=2, projection=True).build(diffusion)
+    module = DiffusionTraining(model, USD3(diffusion), TrainingConfig())
+    trainer = SimpleNamespace(strategy=SingleDeviceStrategy("cpu"), world_size=1)
+    monkeypatch.setattr(DiffusionTraining, "trainer", trainer)
+    monkeypatch.setattr(DiffusionTraining, "device", torch.device("cuda"))
+    assert module.graph_mode() == mode
+
+
 @pytest.mark.parametrize(
     ("net", "change", "mode"),
     [

@@ -80,10 +80,10 @@ def _require_number(value: Any, name: str, expected: str) -> None:
 
 
 class _Check(NamedTuple):
-    failed: Tensor  # (), whether any value is bad
     name: str
-    values: Tensor
-    bad: Tensor  # which values are bad
+    numbers: tuple[Tensor, ...]  # () each, on the device: what the check has to know
+    failed: Callable[..., bool]  # whether it failed, from these numbers
+    first: Callable[[], float]  # a bad value; asked only if it failed
     expected: str
 
 
@@ -107,8 +107,40 @@ class Checks:
             expected: What was expected, for the error message.
         """
         if self.enabled:
-            is_bad = bad(values)
-            self._pending.append(_Check(is_bad.any(), name, values, is_bad, expected))
+            self._refuse_where(name, values, bad(values), expected)
+
+    def _refuse_where(self, name: str, values: Tensor, is_bad: Tensor, expected: str) -> None:
+        def first() -> float:
+            return values.expand(is_bad.shape)[is_bad][0].item()
+
+        self._pending.append(_Check(name, (is_bad.any(),), bool, first, expected))
+
+    def refuse_outside(self, name: str, values: Tensor, least: float, most: float, expected: str) -> None:
+        """Add a check: the call fails if any of `values` is NaN or outside of [least, most]. One pass over them."""
+
+        def fails(low: float, high: float) -> bool:
+            return not (least <= low and high <= most)
+
+        def first() -> float:
+            return values[~((values >= least) & (values <= most))][0].item()
+
+        if self.enabled and values.numel():
+            self._pending.append(_Check(name, values.aminmax(), fails, first, expected))
+
+    def refuse_number(self, name: str, value: float, fails: bool, expected: str) -> None:
+        """Add a check of a number that the host knows: the call fails if `fails`."""
+        if self.enabled and fails:
+            self._pending.append(_Check(name, (), lambda: True, lambda: value, expected))
+
+    def refuse_nan(self, name: str, number: Tensor, expected: str) -> None:
+        """Add a check: the call fails if this number, (), is NaN. It costs no operation of the device."""
+        if self.enabled:
+            self._pending.append(_Check(name, (number,), math.isnan, lambda: math.nan, expected))
+
+    def refuse_marked(self, name: str, marked: Tensor, seen: float, expected: str) -> None:
+        """Add a check: the call fails if any of the booleans `marked` is true; the message names the value `seen`."""
+        if self.enabled:
+            self._pending.append(_Check(name, (marked.any(),), bool, lambda: seen, expected))
 
     def raise_early(self, device: torch.device) -> None:
         """On the CPU, raise now: it costs nothing. A GPU is read once, at the end of the call."""
@@ -120,10 +152,16 @@ class Checks:
         pending, self._pending = self._pending, []
         if not pending:
             return
-        for failed, check in zip(torch.stack([check.failed for check in pending]).tolist(), pending):
-            if failed:
-                first = check.values.expand(check.bad.shape)[check.bad][0].item()
-                raise ValueError(f"{check.name} contains {first:g}: expected {check.expected}")
+        numbers = iter(_read([number for check in pending for number in check.numbers]))
+        for check in pending:
+            if check.failed(*(next(numbers) for _ in check.numbers)):
+                raise ValueError(f"{check.name} contains {check.first():g}: expected {check.expected}")
+
+
+def _read(numbers: list[Tensor]) -> list[float]:
+    """Numbers () of one device, read in one synchronisation."""
+    waits = torch.compiler.is_compiling() or any(number.device.type != "cpu" for number in numbers)
+    return torch.stack(numbers).tolist() if waits and numbers else [number.item() for number in numbers]
 
 
 class LoopChecks(Checks):
@@ -132,6 +170,7 @@ class LoopChecks(Checks):
     def __init__(self, enabled: bool):
         super().__init__(enabled)
         self._kept: dict[tuple[str, torch.Size], tuple[Tensor, Tensor, str]] = {}
+        self._marked: dict[tuple[str, torch.Size, float], tuple[Tensor, str]] = {}
 
     def refuse(self, name: str, values: Tensor, bad: Callable[[Tensor], Tensor], expected: str) -> None:
         """Add a check, or update it in a later round: the call fails if any of `values` is bad in any round."""
@@ -146,11 +185,31 @@ class LoopChecks(Checks):
             kept.copy_(torch.where(is_bad, values, kept))
             was_bad.logical_or_(is_bad)
 
+    def refuse_outside(self, name: str, values: Tensor, least: float, most: float, expected: str) -> None:
+        """Add a check, or update it in a later round: no value may be NaN or outside of [least, most]."""
+        self.refuse(name, values, lambda v: ~((v >= least) & (v <= most)), expected)
+
+    def refuse_nan(self, name: str, number: Tensor, expected: str) -> None:
+        """Add a check, or update it in a later round: the number, (), may not be NaN."""
+        self.refuse(name, number, torch.isnan, expected)
+
+    def refuse_marked(self, name: str, marked: Tensor, seen: float, expected: str) -> None:
+        """Add a check, or update it in a later round: none of the booleans `marked` may be true."""
+        key = (name, marked.shape, seen)
+        if self.enabled and key not in self._marked:
+            with torch.inference_mode(False):
+                self._marked[key] = marked.clone(), expected
+        elif self.enabled:
+            self._marked[key][0].logical_or_(marked)
+
     def raise_first(self) -> None:
         """Raise a ValueError for the first check that failed in any round, if one did."""
-        kept = self._kept.items()
-        self._pending = [_Check(bad.any(), name, values, bad, expected) for (name, _), (values, bad, expected) in kept]
-        super().raise_first()
+        once = Checks(self.enabled)
+        for (name, _), (values, bad, expected) in self._kept.items():
+            once._refuse_where(name, values, bad, expected)
+        for (name, _, seen), (marked, expected) in self._marked.items():
+            once.refuse_marked(name, marked, seen, expected)
+        once.raise_first()
 
 
 def as_categories(x: Tensor, num_classes: int, name: str, checks: Checks) -> Tensor:
@@ -162,7 +221,7 @@ def as_categories(x: Tensor, num_classes: int, name: str, checks: Checks) -> Ten
     require_type(is_tensor, name, x, "an integer tensor (torch.as_tensor makes one of an array)")
     require(x.dim() >= 1, f"{name}.shape", tuple(x.shape), "(B, N1, ..., Nk)")
     x = x.long()
-    checks.refuse(name, x, lambda v: (v < 0) | (v >= num_classes), f"categories 0..{num_classes - 1}")
+    checks.refuse_outside(name, x, 0, num_classes - 1, f"categories 0..{num_classes - 1}")
     return x.clamp(0, num_classes - 1) if checks.enabled else x
 
 

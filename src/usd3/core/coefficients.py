@@ -5,9 +5,9 @@ float64, (B, 1, ..., 1), and formed without cancellation. Time 0 is clean data f
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -23,12 +23,15 @@ from usd3._internal.checks import (
     require_logits,
     require_type,
 )
-from usd3._internal.graphs import GraphCache
 from usd3.core.belief import Belief, Level, model_belief
-from usd3.core.fused import IMPLEMENTATIONS, NoiseTables, Problem, chosen
+from usd3.core.cached import CachedNumbers
+from usd3.core.fused import IMPLEMENTATIONS, NoiseTables, Problem, chosen, rows_read
 from usd3.core.mixture import Transition
 from usd3.core.noise import Noise
 from usd3.core.schedules import Schedule, Time
+
+if TYPE_CHECKING:
+    from usd3.core.fused import RowsRead
 
 __all__ = ["SMALLEST", "Process", "Times", "column", "constant", "flat", "free_elements", "is_grid", "total"]
 
@@ -39,7 +42,7 @@ SMALLEST = 1e-12
 _SMALLEST_M = 1e-12  # float32 kernels cannot divide by smaller noise probabilities
 
 
-class Process:
+class Process(CachedNumbers):
     """The forward process: noise, schedule and kind of time, with the coefficients of its steps and rates.
 
     `Diffusion` adds the distributions, losses and samplers, and documents the arguments.
@@ -57,16 +60,12 @@ class Process:
     ):
         require_type(isinstance(noise, Noise), "noise", noise, "a usd3 noise such as usd3.Uniform(K)")
         require_type(isinstance(schedule, Schedule), "schedule", schedule, "a usd3 schedule such as usd3.Cosine()")
-        self.noise = noise if support is None else noise.within(support)
-        self.schedule, self.validate = schedule, validate
-        self.num_steps = None if num_steps is None else as_count(num_steps, "num_steps", 1)
+        super().__init__(schedule, None if num_steps is None else as_count(num_steps, "num_steps", 1))
+        self.noise, self.validate = noise if support is None else noise.within(support), validate
         self.t_min = as_number(t_min, "t_min", 0, 1)
         require(impl in IMPLEMENTATIONS, "impl", impl, f"one of {', '.join(IMPLEMENTATIONS)}")
         self.impl = impl
-        self._replays, self._tables, self._learning = GraphCache(), dict[Any, Tensor](), dict[Schedule, bool]()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_replays": GraphCache(), "_tables": {}, "_learning": {}}  # caches of this process alone
+        self.has_projection = False  # in the last loss
 
     @property
     def continuous(self) -> bool:
@@ -84,18 +83,26 @@ class Process:
         """A user's t, a number or (B,), as float64 (B,) in [0, 1]; `positive` refuses 0."""
         last = self.num_steps or 1
         allowed = f"{'numbers' if self.continuous else 'integers'} in {'(' if positive else '['}0, {last}]"
-        require_type(isinstance(t, Tensor | int | float) or hasattr(t, "__float__"), name, t, allowed)
-        tensor = t if isinstance(t, Tensor) else torch.tensor(t, dtype=torch.float64 if isinstance(t, float) else None)
+        least = math.ulp(0.0) if positive else 0.0
+        if is_number(t):
+            require_type(isinstance(t, int) or self.continuous, name, t, allowed)
+            checks.refuse_number(name, t, not least <= t <= last, allowed)
+            return constant(float(t) / last, x)
+        require_type(isinstance(t, Tensor) or hasattr(t, "__float__"), name, t, allowed)
+        tensor = t if isinstance(t, Tensor) else torch.tensor(t)
         require_type(is_integral(tensor) or (self.continuous and tensor.is_floating_point()), name, t, allowed)
         require(tensor.shape in ((), x.shape[:1]), f"{name}.shape", tuple(tensor.shape), f"() or {tuple(x.shape[:1])}")
         steps = tensor.to(x.device, torch.float64)
-        checks.refuse(name, steps, lambda v: ~((v > 0 if positive else v >= 0) & (v <= last)), allowed)
-        return (steps / last).expand(x.shape[:1])
+        checks.refuse_outside(name, steps, least, last, allowed)
+        return (steps if last == 1 else steps / last).expand(x.shape[:1])
 
     def times(self, t: Time, s: Time, x: Tensor, checks: Checks) -> tuple[Tensor, Tensor]:
         """A user's t and s < t, both as float64 (B,) in [0, 1]."""
         time, before = self.time(t, x, "t", checks, positive=True), self.time(s, x, "s", checks)
-        checks.refuse("s", before * (self.num_steps or 1), lambda _: before >= time, "less than t")
+        if is_number(t) and is_number(s):
+            checks.refuse_number("s", s, s >= t, "less than t")
+        else:
+            checks.refuse("s", before * (self.num_steps or 1), lambda _: before >= time, "less than t")
         return time, before
 
     def grid(self, times: int | Times) -> list[float]:
@@ -170,8 +177,8 @@ class Process:
         """
         if before is None and self.num_steps is not None:
             before = (time * self.num_steps - 1).round() / self.num_steps
-        if before is None:
-            level = self.level(time, x)
+        if before is None:  # a rate, so time > 0
+            level = Level(column(self.schedule.kept(time), x), column(self.schedule.lost(time), x))
             return level, self.rate_weights(time, x, level)
         levels = self.levels(time, before, x)
         return levels[0], self.step(time, before, x, levels)
@@ -185,51 +192,46 @@ class Process:
         stay = torch.zeros_like(to.to_data) if to.stay is None else to.stay
         return torch.stack([to.to_data, to.to_noise, stay, level.alpha_bar, level.lost])
 
+    def training_coefficients(self, time: Tensor) -> Tensor:
+        """`coefficients` of training times, float64 (5, B): looked up in discrete time."""
+        return self.tabulated("training", self.coefficients, time)
+
+    def step_coefficients(self, t: Time, s: Time, time: Tensor, before: Tensor) -> Tensor:
+        """`coefficients` of a user's step t -> s, float64 (5, B): looked up where t and s are the same for all."""
+        if not (is_number(t) and is_number(s)):
+            return self.replayed("step", self.coefficients, time, before)
+
+        def formula() -> Tensor:
+            times = torch.tensor([t, s], dtype=torch.float64, device=time.device) / (self.num_steps or 1)
+            return self.coefficients(times[:1], times[1:])
+
+        return self.computed_once(("step", t, s), time.device, formula).expand(5, len(time))
+
     def problem(
-        self, x_t: Tensor, x_0: Tensor, coefficients: Tensor, is_step: bool, free: Tensor | None = None
+        self,
+        x_t: Tensor,
+        x_0: Tensor,
+        coefficients: Tensor,
+        is_step: bool,
+        free: Tensor | None = None,
+        read: "RowsRead | None" = None,
     ) -> Problem:
         """The loss of x_t, x_0 and the mask `free`, each (B, N1, ..., Nk), in the plain tensors that kernels take.
 
-        `is_step` says whether the `coefficients` are those of a step (then z = x_t counts) or of a rate.
+        `is_step` says whether the `coefficients` are those of a step (then z = x_t counts) or of a rate; `read` are the
+        rows with a loss, where they are counted.
         """
-        return Problem.of(x_t, x_0, coefficients, is_step, NoiseTables(*self.noise.tables(x_t)), free)
+        return Problem.of(x_t, x_0, coefficients, is_step, NoiseTables(*self.noise.tables(x_t)), free, read)
 
-    # ---- coefficients of a batch, cached ------------------------------------------------------------------------
-
-    def replayed(self, name: Any, formula: Callable[..., Tensor], *times: Tensor) -> Tensor:
-        """formula(*times), as one CUDA graph on a GPU, where dozens of tiny launches cost more than their arithmetic.
-
-        `name` distinguishes formulas: two with the same name must be equal for the same schedule.
-        """
-        return self._replays((name, self.schedule, self.num_steps), formula, *times)
-
-    def tabulated(self, name: Any, formula: Callable[[Tensor], Tensor], time: Tensor) -> Tensor:
-        """formula(time), (n, B). Discrete time evaluates it once for t = 1..T, and then looks it up."""
-        T, device = self.num_steps, time.device
-        if T is None:
-            return self.replayed(name, formula, time)
-        key = (name, device, self.schedule, T)
-        capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()  # its memory is the graph's
-        if torch.compiler.is_compiling() or (key not in self._tables and capturing):
-            return formula(time)
-        if key not in self._tables:
-            with torch.inference_mode(False), torch.no_grad():
-                self._tables[key] = formula(torch.arange(1, T + 1, dtype=torch.float64, device=device) / T)
-        return self._tables[key][:, ((time * T).round().long() - 1).clamp(0, T - 1)]
+    def rows_read(self, x_t: Tensor, free: Tensor | None) -> "RowsRead | None":
+        """The elements of x_t whose logits a `Projection` forms, counted from now on; None: all."""
+        return rows_read(x_t, NoiseTables(*self.noise.tables(x_t)), free)
 
     def is_eager(self, device: torch.device) -> bool:
         """Whether losses run the eager code: the user chose it, float32 cannot hold 1 / m, or the schedule learns."""
-        is_chosen = chosen(self.impl, device) == "eager"
-        return is_chosen or self.noise.smallest < _SMALLEST_M or self._schedule_learns(device)
-
-    def _schedule_learns(self, device: torch.device) -> bool:
-        """Whether alpha_bar has a gradient with respect to parameters of the schedule; cached."""
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-            return False
-        if self.schedule not in self._learning:
-            probe = torch.full((1,), 0.5, dtype=torch.float64, device=device)
-            self._learning[self.schedule] = self.schedule.kept(probe).requires_grad
-        return self._learning[self.schedule]
+        if chosen(self.impl, device) == "eager" or self.noise.smallest < _SMALLEST_M:
+            return True
+        return not torch.compiler.is_compiling() and torch.is_grad_enabled() and self.schedule_learns(device)
 
     # ---- checked inputs -----------------------------------------------------------------------------------------
 
@@ -256,11 +258,16 @@ class Process:
     def data(self, x_0: Tensor, checks: Checks, name: str = "x_0", except_at: Tensor | None = None) -> Tensor:
         """Clean categories as int64; what data cannot have is refused, except where `except_at` is true."""
         x_0, noise = self.categories(x_0, name, checks), self.noise
-        if noise.mask is not None or noise.support is not None:
-            read = True if except_at is None else ~except_at
-            reason = f"{noise.mask} is the mask, which num_classes counts"
-            reason = reason if noise.support is None else "those of the support of their elements"
+        if noise.support is not None:
+            read, reason = True if except_at is None else ~except_at, "those of the support of their elements"
             checks.refuse(name, x_0, lambda v: ~noise.is_data(v) & read, f"data categories ({reason})")
+        elif (mask := noise.mask) is not None:
+            expected = f"data categories ({mask} is the mask, which num_classes counts)"
+            read = x_0 if except_at is None else x_0.masked_fill(except_at, 1 if mask == 0 else 0)
+            if mask == noise.num_classes - 1:
+                checks.refuse_outside(name, read, 0, mask - 1, expected)
+            else:
+                checks.refuse(name, read, lambda v: v.eq(mask), expected)
         return x_0
 
     def masked_data(
@@ -281,6 +288,11 @@ class Process:
 def is_grid(times: int | Times) -> TypeGuard[Times]:
     """Whether `times` is a grid of times, not a number of steps."""
     return not isinstance(times, int) and hasattr(times, "__len__")
+
+
+def is_number(t: Time) -> TypeGuard[float]:
+    """Whether a time is a plain number, which is known without asking a device."""
+    return isinstance(t, int | float) and not isinstance(t, bool)
 
 
 def constant(time: float, x: Tensor) -> Tensor:

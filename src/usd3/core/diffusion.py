@@ -19,7 +19,7 @@ from usd3.core import fused, samplers
 from usd3.core.belief import FINITE, Belief, Level, model_belief, true_belief
 from usd3.core.bound import bound, prior_kl
 from usd3.core.coefficients import SMALLEST, Process, column
-from usd3.core.fused import FusedTerms, Projection
+from usd3.core.fused import LOST, FusedTerms, Projection
 from usd3.core.mixture import Jumps, Mixture, Transition, backward_mixture
 from usd3.core.model import Denoiser, require_output
 from usd3.core.noisy_batch import NoisyBatch
@@ -64,9 +64,19 @@ class Diffusion(Process):
         checks.raise_first()
         return self.draw_noisy(x_0, time, None if given is None else ~given, generator)
 
-    def draw_noisy(self, x_0: Tensor, time: Tensor, free: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """Draw x_t ~ q(x_t | x_0) for the free elements; the others stay as they are."""
-        x_t = self.noise.corrupt(x_0, self.level(time, x_0).lost, generator)
+    def draw_noisy(
+        self,
+        x_0: Tensor,
+        time: Tensor,
+        free: Tensor | None,
+        generator: torch.Generator | None,
+        lost: Tensor | None = None,
+    ) -> Tensor:
+        """Draw x_t ~ q(x_t | x_0) for the free elements; the others stay as they are.
+
+        `lost` is 1 - alpha_bar at these times, (B, 1, ..., 1); None: it is computed.
+        """
+        x_t = self.noise.corrupt(x_0, self.level(time, x_0).lost if lost is None else lost, generator)
         return x_t if free is None else torch.where(free, x_t, x_0)
 
     def q_probs(self, x_0: Tensor, t: Time) -> Tensor:
@@ -110,7 +120,7 @@ class Diffusion(Process):
         time, before = self.times(t, s, x_t, checks)
         checks.raise_early(x_t.device)
 
-        numbers = self.replayed("draw", self.coefficients, time, before)  # (5, B)
+        numbers = self.step_coefficients(t, s, time, before)  # (5, B)
         to_data, to_noise, _, alpha_bar, lost = (column(number, x_t) for number in numbers)
         u, level = uniform((2, *x_t.shape), x_t.device, generator), Level(alpha_bar, lost)
         x_s = fused.draw(logits, x_t, self.noise, level, Jumps(to_data, to_noise), u, None, self.impl, checks)
@@ -188,11 +198,15 @@ class Diffusion(Process):
         """Draw t (unless given) and x_t ~ q(x_t | x_0): where every loss begins. Arguments as in `loss`."""
         checks = Checks(self.validate)
         x_0, given, pad, free = self.masked_data(x_0, given, pad, checks)
-        t = self.training_times(x_0, t, stratified, generator)
-        time = self.time(t, x_0, "t", checks, positive=True)
+        times = self.training_times(x_0, t, stratified, generator)
+        time = self.time(times, x_0, "t", Checks(False) if t is None else checks, positive=True)
         checks.raise_early(x_0.device)
-        x_t = self.draw_noisy(x_0, time, free, generator)
-        return NoisyBatch(x_0, x_t, time, free, given, pad, checks, generator)
+        coefficients = None if self.is_eager(x_0.device) else self.training_coefficients(time)  # of noise and loss
+        lost = None if coefficients is None else column(coefficients[LOST], x_0)
+        x_t = self.draw_noisy(x_0, time, free, generator, lost)
+        # counted now, while the network is called: whoever asked later would wait for it
+        read = self.rows_read(x_t, free) if self.has_projection else None
+        return NoisyBatch(x_0, x_t, time, free, given, pad, checks, generator, coefficients, read)
 
     def training_times(self, x_0: Tensor, t: Time | None, stratified: bool, generator: torch.Generator | None) -> Time:
         """The user's t, or drawn ones, (B,)."""

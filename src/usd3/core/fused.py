@@ -6,7 +6,9 @@ draws this module turns noise, levels and jumps into these tensors, and the resu
 tests compare the two.
 """
 
+import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,18 +19,37 @@ from usd3.core.belief import FINITE, Level, model_belief
 from usd3.core.mixture import Jumps, jump_mixture
 from usd3.core.noise import Noise
 from usd3.core.terms import LossTerms
-from usd3.kernels import IMPLEMENTATIONS, Leap, NoiseTables, Problem, Projection, chosen, flattened, weighted_loss
+from usd3.kernels import (
+    IMPLEMENTATIONS,
+    LOST,
+    TO_NOISE,
+    Leap,
+    NoiseTables,
+    Problem,
+    Projection,
+    chosen,
+    flattened,
+    rows_read,
+    weighted_loss,
+)
+
+if TYPE_CHECKING:
+    from usd3.kernels import RowsRead
 
 __all__ = [
     "IMPLEMENTATIONS",
+    "LOST",
+    "TO_NOISE",
     "FusedTerms",
     "NoiseTables",
     "Problem",
     "Projection",
+    "RowsRead",
     "chosen",
     "draw",
     "jump_mass",
     "leap_of",
+    "rows_read",
     "weighted_loss",
 ]
 
@@ -105,9 +126,9 @@ def draw(
         drawn = jump_mixture(model_belief(logits, x, noise, level, checks, free), jumps).drawn(*u)
         return drawn if free is None else torch.where(free, drawn, x)
     drawn = kernels.draw(logits, leap_of(noise, level, jumps, x, u[1], free), u, kind).reshape(x.shape)
-    if checks.enabled:
-        checks.refuse("logits", torch.where(drawn < 0, torch.nan, 0.0), torch.isnan, FINITE)
-    return torch.where(drawn < 0, x, drawn)  # no index is out of range before the checks raise
+    is_bad = drawn < 0
+    checks.refuse_marked("logits", is_bad, math.nan, FINITE)
+    return torch.where(is_bad, x, drawn)  # no index is out of range before the checks raise
 
 
 @torch.no_grad()
@@ -121,7 +142,7 @@ def jump_mass(
         mass = jump_mixture(model_belief(logits, x, noise, level, checks, free), jumps).jump_mass()
         return mass if free is None else torch.where(free, mass, 0.0)
     mass = kernels.draw(logits, leap_of(noise, level, jumps, x, None, free), None, kind).reshape(x.shape)
-    checks.refuse("logits", mass.sum(), torch.isnan, FINITE)
+    checks.refuse_nan("logits", mass.sum(), FINITE)
     return mass
 
 

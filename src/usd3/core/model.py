@@ -256,15 +256,32 @@ def keywords_of(model: Callable[..., Any]) -> tuple[set[str], bool]:
     """
     names: set[str] = set()
     for inner in nested_models(model):
-        try:
-            signature = inspect.signature(inner.forward if isinstance(inner, nn.Module) else inner)
-        except (TypeError, ValueError):
-            return names, False
-        parameters = signature.parameters.values()
-        names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        own, any_keyword = _arguments_of(inner.forward if isinstance(inner, nn.Module) else inner)
+        names |= own
+        if not any_keyword:
             return names, False
     return names, True
+
+
+def _arguments_of(function: Callable[..., Any]) -> tuple[set[str], bool]:
+    """The same of one function. Inspecting it takes as long as ten operations of torch, so the answer is kept."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    is_plain = code is not None and not hasattr(function, "__wrapped__") and not torch.compiler.is_compiling()
+    key = (code, hasattr(function, "__self__")) if is_plain else None
+    if key in _ARGUMENTS:
+        return _ARGUMENTS[key]
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return set(), False
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    answer = names, any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if key is not None:
+        _ARGUMENTS[key] = answer
+    return answer
+
+
+_ARGUMENTS: dict[Any, tuple[set[str], bool]] = {}  # by the code of a function, and whether it is a method
 
 
 def device_of(model: Callable[..., Any]) -> torch.device:

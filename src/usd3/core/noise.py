@@ -182,6 +182,11 @@ class Uniform(Noise):
         """Draw uniformly, in the shape of x."""
         return (uniform(x.shape, x.device, generator) * self.num_classes).long()
 
+    def corrupt(self, x_0: Tensor, lost: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw x_t ~ q(x_t | x_0): an element leaves x_0 with probability (1 - alpha_bar) (1 - 1/K)."""
+        u, v = uniform((2, *x_0.shape), x_0.device, generator)
+        return torch.where(u < lost * (1 - 1 / self.num_classes), self.other(x_0, v), x_0)
+
     def other(self, x: Tensor, u: Tensor) -> Tensor:
         """One of the K - 1 categories other than x."""
         z = (u * (self.num_classes - 1)).long()
@@ -205,6 +210,11 @@ class Absorbing(Noise):
     def sample(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """The mask, in the shape of x."""
         return torch.full_like(x, self.mask)  # type: ignore[arg-type]
+
+    def corrupt(self, x_0: Tensor, lost: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw x_t ~ q(x_t | x_0): an element becomes the mask with probability 1 - alpha_bar."""
+        u, _ = uniform((2, *x_0.shape), x_0.device, generator)  # as many as any noise draws
+        return torch.where(u < lost, self.mask, x_0)  # type: ignore[arg-type]
 
     def other(self, x: Tensor, u: Tensor) -> Tensor:
         """The mask: the only category that an unmasked element can turn into."""

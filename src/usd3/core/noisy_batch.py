@@ -1,11 +1,15 @@
 """A training batch with its noise drawn: where every loss begins."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from usd3._internal.checks import Checks
+
+if TYPE_CHECKING:
+    from usd3.core.fused import RowsRead
 
 __all__ = ["NoisyBatch"]
 
@@ -23,6 +27,8 @@ class NoisyBatch:
         pad: mask of the padding, for the network; None: no padding.
         checks: value checks of this call. A loss adds the check of its logits; the caller raises the first failure.
         generator: for further draws.
+        coefficients: `Process.coefficients` at these times, float64 (5, B); None: not computed yet.
+        read: the rows of x_t that have a loss, where they are counted, see `usd3.kernels.read_rows`.
     """
 
     x_0: Tensor
@@ -33,3 +39,5 @@ class NoisyBatch:
     pad: Tensor | None
     checks: Checks
     generator: torch.Generator | None
+    coefficients: Tensor | None = None
+    read: "RowsRead | None" = None

@@ -3,7 +3,6 @@
 All losses are sums over the free elements of an object and means over the objects of a batch.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from usd3._internal.checks import Checks, as_number, require, require_type
 from usd3.core import fused
 from usd3.core.belief import FINITE
 from usd3.core.coefficients import column, total
-from usd3.core.fused import Projection
+from usd3.core.fused import TO_NOISE, Projection
 from usd3.core.model import logits_of
 from usd3.core.noisy_batch import NoisyBatch
 from usd3.core.terms import LossTerms
@@ -53,14 +52,14 @@ class Objective:
             parts["vlb"] = parts["vlb"] * clip.to(parts["vlb"].dtype)
         return torch.stack(list(parts.values())).sum(0)
 
-    def weights(self, like: Tensor, clip: Tensor | None) -> Tensor:
-        """Weights of vlb, ce and l2 for each object, float64 (3, B); `like` is (n, B), `clip` (B,)."""
-        weights = torch.stack([torch.full_like(like[0], weight) for weight in (self.vlb, self.ce, self.l2)])
-        return weights if clip is None else torch.cat([weights[:1] * clip, weights[1:]])
+    def weights(self, batch: int, device: torch.device) -> Tensor:
+        """Weights of vlb, ce and l2 in the mean over `batch` objects, float64 (3, batch), without `max_beta`."""
+        weights = torch.tensor([self.vlb, self.ce, self.l2], dtype=torch.float64, device=device) / batch
+        return weights[:, None].repeat(1, batch)
 
-    def clip(self, beta: Callable[[Tensor], Tensor], time: Tensor) -> Tensor | None:
-        """The factor min(1, max_beta / beta(t)), (B,); None without `max_beta`."""
-        return None if self.max_beta is None else (self.max_beta / beta(time)).clamp(max=1.0)
+    def clip(self, beta: Tensor) -> Tensor:
+        """The factor min(1, max_beta / beta), in the shape of beta; 1 without `max_beta`."""
+        return torch.ones_like(beta) if self.max_beta is None else (self.max_beta / beta).clamp(max=1.0)
 
 
 @dataclass(frozen=True)
@@ -105,25 +104,27 @@ def weighted_loss(
     if d.is_eager(x_t.device) or objective.kl2:
         return _eager_loss(d, logits_of(logits, x_t), batch, objective)
 
-    def per_object(time: Tensor) -> Tensor:  # (5 coefficients + 3 weights, B)
-        coefficients = d.coefficients(time)
-        return torch.cat([coefficients, objective.weights(coefficients, objective.clip(d.schedule.rate, time))])
-
-    numbers = d.tabulated(objective, per_object, batch.time)
-    coefficients, weights = numbers[:5], numbers[5:] / len(x_0)
-    problem = d.problem(x_t, x_0, coefficients, d.num_steps is not None, free)
-    sums = fused.weighted_loss(logits, problem, weights, objective.l2 > 0, d.impl, inplace)  # vlb, ce, l2, loss
-    vlb, ce, *_ = sums.detach() / len(x_0)
-    batch.checks.refuse("logits", ce, torch.isnan, FINITE)
-    return LossOutput(sums[3], d.vlb_scale * vlb, ce)
+    coefficients = d.training_coefficients(batch.time) if batch.coefficients is None else batch.coefficients
+    B, device = len(x_0), x_0.device
+    weights = d.computed_once((objective, B), device, lambda: objective.weights(B, device))
+    if objective.max_beta is not None:  # beta is the rate to noise
+        weights = torch.cat([weights[:1] * objective.clip(coefficients[TO_NOISE]), weights[1:]])
+    read, d.has_projection = batch.read, isinstance(logits, Projection)
+    if read is None and d.has_projection and batch.checks.enabled:  # the checks of this call wait for the device anyway
+        read = d.rows_read(x_t, free)
+    problem = d.problem(x_t, x_0, coefficients, d.num_steps is not None, free, read)
+    sums, loss = fused.weighted_loss(logits, problem, weights, objective.l2 > 0, d.impl, inplace)  # of vlb, ce, l2
+    vlb, ce, _ = (sums / B).unbind()
+    batch.checks.refuse_nan("logits", ce, FINITE)
+    return LossOutput(loss, d.vlb_scale * vlb, ce)
 
 
 def _eager_loss(diffusion: "Diffusion", logits: Tensor, batch: NoisyBatch, objective: Objective) -> LossOutput:
     """The same by the eager code, which defines it."""
     d, b = diffusion, batch
     terms = d.element_terms(logits, b.x_t, b.x_0, b.time, None, b.checks, b.free)
-    clip = objective.clip(d.schedule.rate, b.time)
-    loss = total(objective.combine(terms, None if clip is None else column(clip, b.x_0)), b.free).mean()
+    clip = None if objective.max_beta is None else column(objective.clip(d.schedule.rate(b.time)), b.x_0)
+    loss = total(objective.combine(terms, clip), b.free).mean()
     with torch.no_grad():
         vlb, ce = (total(term.detach(), b.free).mean() for term in (terms.vlb, terms.ce))
     return LossOutput(loss, d.vlb_scale * vlb, ce)
@@ -155,5 +156,5 @@ def element_loss(
         else:
             vlb = diffusion.vlb_scale * loss.detach()
             entropy = torch.full_like(vlb, torch.nan) if ce is None else total(ce.detach(), batch.free).mean()
-    batch.checks.refuse("logits", loss.detach(), torch.isnan, FINITE)
+    batch.checks.refuse_nan("logits", loss.detach(), FINITE)
     return LossOutput(loss, vlb, entropy)

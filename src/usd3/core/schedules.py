@@ -124,16 +124,19 @@ class Cosine(Schedule):
 
     def kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
         """sin(c (1 - t)) / sin(c (1 - s))."""
-        return torch.sin(self._c * (1 - t)) / torch.sin(self._c * (1 - _or_0(s, t)))
+        c = self._c
+        return torch.sin(c * (1 - t)) / (math.sin(c) if s is None else torch.sin(c * (1 - s)))
 
     def lost(self, t: Tensor, s: Tensor | None = None) -> Tensor:
         """1 - kept, by sin p - sin q = 2 cos((p + q) / 2) sin((p - q) / 2)."""
-        c, s = self._c, _or_0(s, t)
+        c = self._c
+        if s is None:
+            return torch.cos(c - c / 2 * t) * torch.sin(c / 2 * t) * (2 / math.sin(c))
         return 2 * torch.cos(c * (1 - (t + s) / 2)) * torch.sin(c * (t - s) / 2) / torch.sin(c * (1 - s))
 
     def decay(self, t: Tensor) -> Tensor:
         """c cos(c (1 - t)) / sin c."""
-        return self._c * torch.cos(self._c * (1 - t)) / math.sin(self._c)
+        return torch.cos(self._c * (1 - t)) * (self._c / math.sin(self._c))
 
     def time(self, alpha_bar: Tensor) -> Tensor:
         """1 - asin(alpha_bar sin c) / c."""

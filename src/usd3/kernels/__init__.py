@@ -6,12 +6,13 @@ caller; docs/kernels.md derives the formulas.
 Three computations. One row is one element; R = B D rows are B objects of D elements each.
 
 - **loss** (`loss.py`). In: logits (R, K) or (..., K), a `Problem` (x and x_0 of each row, coefficients of each object,
-  the noise m), weights (3, B). Out: `weighted_loss` gives the sums (4,) of vlb, ce, l2 and of the weighted loss, with
-  the gradient of the last; `terms` gives vlb, ce and l2 of each element, (3, ...).
+  the noise m), weights (3, B). Out: `weighted_loss` gives the sums (3,) of vlb, ce and l2, and the weighted loss with
+  its gradient; `terms` gives vlb, ce and l2 of each element, (3, ...).
 - **draw** (`draw.py`). In: logits, a `Leap` (x of each row, weights of the jumps of each object), uniforms (2, R).
   Out: `draw` gives new categories (R,), or, without uniforms, the probability of leaving x, (R,).
 - **projection** (`projection.py`). In: a `Projection` (hidden states and the output layer) in the place of logits.
-  Out: `projected_loss` gives what `weighted_loss` gives, and forms a bounded number of logits at a time.
+  Out: `projected_loss` gives what `weighted_loss` gives, and forms a bounded number of logits at a time, of rows that
+  have a loss (`read_rows.py`) and at a width that suits the GPU (`padding.py`).
 
 Three implementations (`choice.py`):
 
@@ -26,21 +27,30 @@ is one loop over rows for both; it calls the loss of the chosen implementation.
 Tests and benchmarks have the same names: tests/kernels/test_loss.py and benchmarks/loss.py, and so on.
 """
 
+from typing import TYPE_CHECKING
+
 from usd3.kernels.choice import IMPLEMENTATIONS, chosen
 from usd3.kernels.draw import Leap, draw
-from usd3.kernels.loss import NoiseTables, Problem, flattened, terms, weighted_loss
-from usd3.kernels.projection import Projection, projected_loss
+from usd3.kernels.loss import LOST, TO_NOISE, NoiseTables, Problem, flattened, terms, weighted_loss
+from usd3.kernels.projection import Projection, projected_loss, rows_read
+
+if TYPE_CHECKING:
+    from usd3.kernels.read_rows import RowsRead
 
 __all__ = [
     "IMPLEMENTATIONS",
+    "LOST",
+    "TO_NOISE",
     "Leap",
     "NoiseTables",
     "Problem",
     "Projection",
+    "RowsRead",
     "chosen",
     "draw",
     "flattened",
     "projected_loss",
+    "rows_read",
     "terms",
     "weighted_loss",
 ]

@@ -22,9 +22,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from usd3.kernels.choice import chosen
+from usd3.kernels.padding import empty_as_wide
 
 if TYPE_CHECKING:
     from usd3.kernels.projection import Projection
+    from usd3.kernels.read_rows import RowsRead
 
 __all__ = [
     "ALPHA_BAR",
@@ -86,6 +88,7 @@ class Problem:
         free: (R,) bool. Rows that are not free are not read: their terms and gradients are 0. None: all are free.
         elements: D, the number of rows of an object.
         first: number of the first row, where these rows are a part of a larger problem.
+        read: the rows that have a loss, if they were counted. None: whoever needs them counts.
     """
 
     x: Tensor
@@ -96,6 +99,7 @@ class Problem:
     free: Tensor | None = None
     elements: int = 1
     first: int = 0
+    read: "RowsRead | None" = None
 
     @classmethod
     def of(
@@ -106,6 +110,7 @@ class Problem:
         is_step: bool,
         noise: NoiseTables,
         free: Tensor | None = None,
+        read: "RowsRead | None" = None,
     ) -> "Problem":
         """The problem of x, x_0 and `free`, each (B, N1, ..., Nk), as rows. The other arguments are the fields."""
         return cls(
@@ -116,12 +121,27 @@ class Problem:
             noise=noise,
             free=None if free is None else flattened(free),
             elements=math.prod(x.shape[1:]),
+            read=read,
         )
 
-    def part(self, rows: slice) -> "Problem":
-        """The problem of these rows alone, `rows` being slice(start, stop)."""
+    def part(self, rows: slice | Tensor, weights: Tensor) -> tuple["Problem", Tensor]:
+        """The problem of these rows alone, slice(start, stop) or an index (n,), and its weights.
+
+        Rows of an index are objects of one element each: their numbers and their rows of tables come with them.
+        """
         free = None if self.free is None else self.free[rows]
-        return replace(self, x=self.x[rows], x_0=self.x_0[rows], free=free, first=self.first + rows.start)
+        part = replace(self, x=self.x[rows], x_0=self.x_0[rows], free=free, read=None)
+        if isinstance(rows, slice):
+            return replace(part, first=self.first + rows.start), weights
+        place = rows + self.first
+        of = place // self.elements
+        noise = replace(self.noise, m=_table_rows(self.noise.m, place), support=_table_rows(self.noise.support, place))
+        return replace(part, coefficients=self.coefficients[:, of], noise=noise, elements=1, first=0), weights[:, of]
+
+
+def _table_rows(table: Tensor | None, place: Tensor) -> Tensor | None:
+    """The rows of a table (P, K) that belong to these rows of the whole problem, (n, K), or (1, K) where all share."""
+    return table if table is None or len(table) == 1 else table[place % len(table)]
 
 
 def flattened(x: Tensor) -> Tensor:
@@ -137,8 +157,8 @@ def as_rows(logits: Tensor) -> Tensor:
 
 def weighted_loss(
     logits: "Tensor | Projection", p: Problem, weights: Tensor, with_l2: bool, impl: str, inplace: bool = False
-) -> Tensor:
-    """Sums over all rows, (4,): vlb, ce, l2 and the weighted loss, which alone has a gradient.
+) -> tuple[Tensor, Tensor]:
+    """Sums over all rows: those of vlb, ce and l2, (3,), and the weighted loss, (), which alone has a gradient.
 
     Args:
         logits: (..., K), R rows in all; or a `Projection`, whose logits are never held all at once.
@@ -158,10 +178,10 @@ def weighted_loss(
         tensors = (as_rows(logits), p.x, p.x_0, p.coefficients, p.noise.m, p.noise.support, p.free, weights)
         numbers = (p.is_step, p.noise.num_classes, p.noise.mask, p.noise.absorbing, p.elements)
         sums: Tensor = _operation(*tensors, *numbers, with_l2, kind)[0]
-        return sums
+        return sums[:WEIGHTED], sums[WEIGHTED]
     with_gradient = logits.requires_grad and torch.is_grad_enabled()
     term_sums, loss = _WeightedLoss.apply(logits, p, weights, with_l2, kind, inplace, with_gradient)
-    return torch.cat([term_sums, loss[None]])
+    return term_sums, loss
 
 
 def terms(logits: Tensor, p: Problem, with_l2: bool, impl: str) -> Tensor:
@@ -212,13 +232,14 @@ class _WeightedLoss(torch.autograd.Function):
         inplace = inplace and rows.stride(0) >= rows.shape[1]  # rows that share memory cannot be overwritten
         # float16: wait for the backward pass, as a small gradient would underflow before a scaled loss scales it
         late = logits.dtype == torch.float16 and not inplace
-        gradient = (rows if inplace else torch.empty_like(rows)) if with_gradient and not late else None
+        wide = (rows if inplace else empty_as_wide(rows)) if with_gradient and not late else None
+        gradient = None if wide is None else wide[:, : rows.shape[1]]
         sums = loss_rows(rows, p, weights, with_l2, gradient, impl).sum(1)
         if inplace and with_gradient:
             torch.autograd.graph.increment_version(logits)
         else:
             ctx.save_for_backward(logits)
-        ctx.shape, ctx.gradient, ctx.impl, ctx.inplace = logits.shape, gradient, impl, inplace
+        ctx.shape, ctx.wide, ctx.impl, ctx.inplace = logits.shape, wide, impl, inplace
         ctx.problem = p, weights, with_l2
         term_sums, loss = sums[:WEIGHTED], sums[WEIGHTED]
         ctx.mark_non_differentiable(term_sums)
@@ -227,9 +248,9 @@ class _WeightedLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
-        gradient, ctx.gradient = ctx.gradient, None  # autograd may keep and change what it is given
-        if gradient is not None:
-            return _scaled(gradient, grad, ctx.impl).reshape(ctx.shape), *[None] * 6
+        wide, ctx.wide = ctx.wide, None  # autograd may keep and change what it is given
+        if wide is not None:
+            return _scaled(wide, grad, ctx.impl)[:, : ctx.shape[-1]].reshape(ctx.shape), *[None] * 6
         if ctx.inplace:
             raise RuntimeError("the logits were overwritten by their gradient: expected one backward pass")
         (logits,), (p, weights, with_l2) = ctx.saved_tensors, ctx.problem

@@ -6,15 +6,19 @@ A network for many categories spends most of its memory on logits (B, D, K) and 
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from usd3._internal.checks import require
-from usd3.kernels.loss import Problem
+from usd3.kernels.loss import NoiseTables, Problem
+from usd3.kernels.padding import padded_linear
 
-__all__ = ["Projection", "projected_loss"]
+if TYPE_CHECKING:
+    from usd3.kernels.read_rows import RowsRead
+
+__all__ = ["Projection", "projected_loss", "rows_read"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Projection:
 
     def logits(self, x: Tensor) -> Tensor:
         """All logits (..., K), with autograd, for the current categories x (...)."""
-        logits = F.linear(self.hidden, self.weight, self.bias)
+        logits = padded_linear(self.hidden, self.weight, self.bias)
         if self.at_x is None:
             return logits
         return logits.scatter_add(-1, x[..., None], self.at_x.detach().to(logits.dtype)[..., None])
@@ -58,8 +62,8 @@ class Projection:
         return Projection(self.hidden, self.weight, self.bias, at_x if self.at_x is None else self.at_x + at_x)
 
 
-def projected_loss(logits: Projection, p: Problem, weights: Tensor, with_l2: bool, impl: str) -> Tensor:
-    """`weighted_loss` of these logits: sums (4,) of vlb, ce, l2 and of the weighted loss, which alone has a gradient.
+def projected_loss(logits: Projection, p: Problem, weights: Tensor, with_l2: bool, impl: str) -> tuple[Tensor, Tensor]:
+    """`weighted_loss` of these logits: sums (3,) of vlb, ce and l2, and the weighted loss, which alone has a gradient.
 
     Hidden states, weight and bias get gradients, formed in the forward pass. The arguments are those of
     `weighted_loss`.
@@ -67,5 +71,13 @@ def projected_loss(logits: Projection, p: Problem, weights: Tensor, with_l2: boo
     # the module uses torch.compiler.disable, which loads torch's compiler: that takes a second
     from usd3.kernels.chunked_projection import projected_loss_in_chunks
 
-    sums: Tensor = projected_loss_in_chunks(logits, p, weights, with_l2, impl)
+    sums: tuple[Tensor, Tensor] = projected_loss_in_chunks(logits, p, weights, with_l2, impl)
     return sums
+
+
+def rows_read(x: Tensor, noise: NoiseTables, free: Tensor | None) -> "RowsRead | None":
+    """The rows of elements x whose logits a projection forms, counted from now on; None: all. See `read_rows.py`."""
+    from usd3.kernels import read_rows  # like the loop, it loads torch's compiler
+
+    read: RowsRead | None = read_rows.rows_read(x, noise, free)
+    return read

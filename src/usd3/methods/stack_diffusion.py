@@ -102,8 +102,15 @@ class StackDiffusion(Diffusion):
         """True: the kernels know no matrices."""
         return True
 
-    def draw_noisy(self, x_0: Tensor, time: Tensor, free: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """Draw x_t ~ Qbar_t[x_0] for the free elements; the others stay as they are."""
+    def draw_noisy(
+        self,
+        x_0: Tensor,
+        time: Tensor,
+        free: Tensor | None,
+        generator: torch.Generator | None,
+        lost: Tensor | None = None,
+    ) -> Tensor:
+        """Draw x_t ~ Qbar_t[x_0] for the free elements; the others stay as they are. There is no `lost` here."""
         whole = self.transitions.on(x_0.device, torch.get_default_dtype())[1]
         x_t = drawn_from(whole[self.at(time)[:, None], flat(x_0)], uniform(x_0.shape, x_0.device, generator))
         return x_t if free is None else torch.where(free, x_t, x_0)

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from usd3.nets._outputs import OutputLayer
+
 __all__ = ["Encoder", "Readout", "two_layers"]
 
 
@@ -64,7 +66,7 @@ class Readout(nn.Module):
         self.mlps = nn.ModuleList(two_layers(width, mlp, width, nn.GELU()) for _ in range(blocks))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(blocks))
         self.films = nn.ModuleList(_linear(4 * dim, 2 * width) for _ in range(blocks))
-        self.logits = _linear(width, num_classes)
+        self.logits = _started(OutputLayer(width, num_classes))
 
     def forward(self, h: Tensor, time: Tensor) -> Tensor:
         """Logits (B, L, K)."""
@@ -81,7 +83,10 @@ def two_layers(in_features: int, hidden: int, out_features: int, activation: nn.
 
 
 def _linear(in_features: int, out_features: int) -> nn.Linear:
-    linear = nn.Linear(in_features, out_features)
+    return _started(nn.Linear(in_features, out_features))
+
+
+def _started(linear: nn.Linear) -> nn.Linear:
     nn.init.xavier_uniform_(linear.weight)
     nn.init.zeros_(linear.bias)
     return linear

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from usd3._internal.checks import as_count
 from usd3.kernels import Projection
+from usd3.nets._outputs import OutputLayer
 from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features
 
@@ -57,7 +58,7 @@ class FilmTransformer(nn.Module):
         self.time = nn.Sequential(nn.Linear(time_dim, mlp), nn.ReLU(), nn.Linear(mlp, 4 * time_dim))
         self.layers = nn.ModuleList(_Layer(dim, heads, mlp, dropout, 4 * time_dim) for _ in range(depth))
         self.outputs = nn.ModuleList(_OutputBlock(dim, mlp, 4 * time_dim) for _ in range(output_blocks))
-        self.logits = nn.Linear(dim, num_classes)
+        self.logits = OutputLayer(dim, num_classes)
 
     def forward(self, x_t: Tensor, t: Tensor, pad: Tensor | None = None) -> Tensor | Projection:
         """Logits (B, L, K); padded elements are not attended to."""

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from usd3._internal.checks import as_count, require
 from usd3.kernels import Projection
 from usd3.nets._layers import WAVES, Layer, norm, rotation, waves
+from usd3.nets._outputs import OutputLayer
 from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features
 
@@ -91,7 +92,7 @@ class Transformer(nn.Module):
         self.modulate = nn.Linear(time_dim, 6 * dim)
         self.layers = nn.ModuleList(Layer(dim, heads, mlp, dropout, depth) for _ in range(depth))
         self.final = nn.Linear(time_dim, 2 * dim)
-        self.logits = _OwnOutputs(length, dim, num_classes) if own_vocabulary else nn.Linear(dim, num_classes)
+        self.logits = _OwnOutputs(length, dim, num_classes) if own_vocabulary else OutputLayer(dim, num_classes)
         nn.init.normal_(self.embed.weight, std=1.0)
         if self.estimate is not None:
             nn.init.zeros_(self.estimate.weight)

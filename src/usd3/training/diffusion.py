@@ -127,7 +127,9 @@ class DiffusionTraining(TrainingModule):
             require(single, "training.cuda_graph", "always", f"one process on a GPU, found {seen}; auto decides itself")
             return "always"
         net = self.model.module if isinstance(self.model, Hollow) else self.model
-        possible = single and is_packaged(net) and not self.config.graph_hindrances
+        # the rows without a loss, which a projection leaves out, are others in each step: a graph would form them all
+        leaves_out = getattr(net, "projection", False) and self.method.diffusion.noise.is_absorbing
+        possible = single and is_packaged(net) and not leaves_out and not self.config.graph_hindrances
         return "auto" if possible and self.config.cuda_graph == "auto" else "never"
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:

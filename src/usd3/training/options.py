@@ -105,7 +105,8 @@ class TrainingConfig:
         compile_mode: its mode; "reduce-overhead" and "max-autotune" use CUDA graphs of their own, for the loss alone.
         cuda_graph: run a whole step as one CUDA graph, so that small networks need not wait for the host. "auto": where
             one process trains one of our networks on a GPU, with `accumulate` 1, `strategy` auto and no other
-            `compile_mode` than "default"; "always": also for a network of your own; "never".
+            `compile_mode` than "default", but for a projection with absorbing noise, which does less without; "always":
+            also for a network of your own; "never".
         accelerator: "auto", "cpu" or "gpu".
         devices: how many; "auto": all GPUs, or one process on the CPU.
         nodes: number of machines.

@@ -67,8 +67,9 @@ def sampler_named(sampler: str | Sampler) -> Sampler:
         require_type(is_function, "sampler", sampler, "an object of this class, or a function of a run and its grid")
         return sampler
     name = base_name(sampler)
-    expected = f"one of {', '.join(SAMPLERS)}{suggestion(name, SAMPLERS)}, or a function of a run and its grid"
-    require(name in SAMPLERS, "sampler", sampler, expected)
+    if name not in SAMPLERS:
+        expected = f"one of {', '.join(SAMPLERS)}{suggestion(name, SAMPLERS)}, or a function of a run and its grid"
+        require(False, "sampler", sampler, expected)
     return with_options(SAMPLERS[name], sampler)
 
 

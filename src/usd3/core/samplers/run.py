@@ -118,14 +118,13 @@ class Run:
             move: asks the network and draws, for example `ask_and_draw` of `exact`.
         """
         level = self.process.level(time, self.free)  # (S, 1, ..., 1)
-        forward = [] if jumps.forward is None else [jumps.forward]
-        numbers = torch.stack([*level, jumps.to_data, jumps.to_noise, *forward], 1)  # (S, 4 or 5, 1, ..., 1)
+        forward = torch.zeros_like(jumps.to_data) if jumps.forward is None else jumps.forward
+        numbers = torch.stack([*level, jumps.to_data, jumps.to_noise, forward], 1)  # (S, 5, 1, ..., 1)
         times = self.network_times(time)  # (S, B)
 
         def moved(x: Tensor, time: Tensor, numbers: Tensor, u: Tensor) -> Tensor:
-            alpha_bar, lost, to_data, to_noise, *forward = numbers.unbind(1)
-            now = Jumps(to_data, to_noise, forward[0] if forward else None, jumps.damped)
-            return move(self, x, time, Level(alpha_bar, lost), now, u)
+            alpha_bar, lost, to_data, to_noise, forward = numbers.unbind(1)
+            return move(self, x, time, Level(alpha_bar, lost), Jumps(to_data, to_noise, forward, jumps.damped), u)
 
         replayed = self.replayed(moved)
 

@@ -1,0 +1,74 @@
+"""Checks of values: collected in a call, read once."""
+
+import math
+
+import pytest
+import torch
+
+from usd3._internal.checks import Checks, LoopChecks
+
+
+@pytest.fixture(params=[Checks, LoopChecks])
+def checks(request):
+    return request.param(True)
+
+
+@pytest.mark.parametrize(
+    ("values", "seen"), [([0, 3, 4], "4"), ([-1, 3], "-1"), ([0.5, math.nan], "nan"), ([0.5, math.inf], "inf")]
+)
+def test_a_value_outside_of_an_interval_is_refused_and_named(checks, values, seen):
+    checks.refuse_outside("x", torch.tensor([0, 3]), 0, 3, "0..3")
+    checks.refuse_outside("y", torch.tensor(values), 0, 3, "0..3")
+    with pytest.raises(ValueError, match=rf"^y contains {seen}: expected 0\.\.3$"):
+        checks.raise_first()
+
+
+def test_both_ends_of_an_interval_and_no_values_at_all_are_fine(checks):
+    checks.refuse_outside("x", torch.tensor([0, 3]), 0, 3, "0..3")
+    checks.refuse_outside("x", torch.zeros(0), 0, 3, "0..3")
+    checks.raise_first()
+
+
+def test_a_number_that_is_nan_and_marked_elements_are_refused(checks):
+    checks.refuse_nan("logits", torch.tensor(1.0), "numbers")
+    checks.refuse_marked("logits", torch.tensor([False, False]), math.nan, "numbers")
+    checks.raise_first()
+    checks.refuse_marked("logits", torch.tensor([False, True]), math.nan, "numbers")
+    with pytest.raises(ValueError, match="logits contains nan: expected numbers"):
+        checks.raise_first()
+
+
+def test_a_nan_among_numbers_of_other_types_is_found():
+    checks = Checks(True)
+    checks.refuse("x", torch.tensor([1, 2]), lambda v: v > 2, "at most 2")
+    checks.refuse_number("t", 0.5, False, "at most 1")
+    checks.refuse_nan("logits", torch.tensor(math.nan), "numbers")
+    with pytest.raises(ValueError, match="logits contains nan: expected numbers"):
+        checks.raise_first()
+
+
+def test_the_first_check_that_failed_is_the_one_that_is_named():
+    checks = Checks(True)
+    checks.refuse_number("t", 2.5, True, "at most 1")
+    checks.refuse_outside("x", torch.tensor([7]), 0, 3, "0..3")
+    with pytest.raises(ValueError, match=r"t contains 2\.5: expected at most 1"):
+        checks.raise_first()
+    checks.raise_first()  # they are read once
+
+
+def test_marks_of_an_early_round_are_still_refused():
+    checks = LoopChecks(True)
+    for mark in (False, True, False):
+        checks.refuse_marked("logits", torch.tensor([mark, False]), math.nan, "numbers")
+    with pytest.raises(ValueError, match="logits contains nan: expected numbers"):
+        checks.raise_first()
+
+
+@pytest.mark.parametrize("kind", [Checks, LoopChecks])
+def test_checks_that_are_off_refuse_nothing(kind):
+    checks = kind(False)
+    checks.refuse_outside("x", torch.tensor([7]), 0, 3, "0..3")
+    checks.refuse_nan("x", torch.tensor(math.nan), "numbers")
+    checks.refuse_marked("x", torch.tensor([True]), math.nan, "numbers")
+    checks.refuse_number("x", 7, True, "0..3")
+    checks.raise_first()
