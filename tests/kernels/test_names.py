@@ -8,7 +8,7 @@ from support.places import ROOT
 from usd3 import kernels
 
 MODULES = {path.stem for path in Path(kernels.__file__).parent.glob("*.py")} - {"__init__", "choice"}
-COMPUTATIONS = {name for name in MODULES if not name.startswith(("chunked_", "triton_"))}
+COMPUTATIONS = {name for name in MODULES if not name.startswith(("chunked_", "cpp_", "triton_"))}
 
 
 def test_there_are_three_computations():
