@@ -7,6 +7,7 @@ Python or torch, so the library outlives both.
 """
 
 import ctypes
+import functools
 import hashlib
 import os
 import platform
@@ -26,12 +27,7 @@ SWITCH = "USD3_CPP"
 """Environment variable: 0 leaves the C++ kernels out."""
 
 _SOURCE = Path(__file__).with_name("cpp_loss.cpp")
-_FLAGS = (
-    *("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared"),
-    # sums may be formed lane by lane where a loop says so, and both sides of a choice computed; NaN stays NaN
-    *("-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"),
-)
-_WIDE = "-mprefer-vector-width=512"  # compilers prefer half of what AVX-512 has
+_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 
 
 def compiler() -> str | None:
@@ -50,6 +46,7 @@ def library() -> ctypes.CDLL | None:
     return _loaded[0]
 
 
+@functools.cache
 def parallel() -> ctypes.c_void_p:
     """GOMP_parallel, which starts the threads that torch's own operations use; null where there is no such function."""
     try:
@@ -80,14 +77,11 @@ def _load() -> ctypes.CDLL | None:
     return built
 
 
-def _flags() -> tuple[str, ...]:
-    return (*_FLAGS, _WIDE) if platform.machine() in ("x86_64", "AMD64") else _FLAGS
-
-
 def _file(path: str) -> Path:
     """Where the library of this compiler, source and processor is kept."""
     version = subprocess.run([path, "--version"], capture_output=True, check=True, timeout=60).stdout
-    parts = (_SOURCE.read_bytes(), repr((path, _flags(), platform.machine())).encode(), version, _processor())
+    sources = [file.read_bytes() for file in sorted(_SOURCE.parent.glob("cpp_*.[ch]*"))]
+    parts = (*sources, repr((path, _FLAGS, platform.machine())).encode(), version, _processor())
     return cache_folder() / "kernels" / f"{hashlib.sha256(b'|'.join(parts)).hexdigest()[:32]}.so"
 
 
@@ -111,7 +105,7 @@ def _built(path: str, file: Path) -> ctypes.CDLL:
     """The library, newly built by this compiler, and kept where possible."""
     with tempfile.TemporaryDirectory(prefix="usd3-") as folder:  # nobody else can write there
         new = Path(folder) / file.name
-        command = [path, *_flags(), str(_SOURCE), "-o", str(new)]
+        command = [path, *_FLAGS, str(_SOURCE), "-o", str(new)]
         subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
         built = ctypes.CDLL(str(new))
         with suppress(OSError):  # a folder that cannot be written to: the next process builds again

@@ -14,7 +14,7 @@
 namespace {
 
 constexpr int64_t TEAM_ROWS = 64;    // rows that a thread takes from the others
-constexpr int64_t ROWS = 8;          // rows that go through each step together,
+constexpr int64_t ROWS = 4;          // rows that go through each step together,
 constexpr int64_t CELLS = 4096;      // unless they have more cells than this
 constexpr double FAR = 1e30;         // -log f is at most this
 constexpr double LEAST = 1e-290;     // a denominator is at least this
