@@ -24,6 +24,6 @@ def test_a_computation_has_tests_and_a_benchmark_of_its_name(name):
 
 @pytest.mark.parametrize("name", sorted(MODULES - COMPUTATIONS))
 def test_an_implementation_is_named_by_its_computation(name):
-    """`chunked_common` and `triton_common` are what the implementations share."""
+    """`chunked_common`, `cpp_common` and `triton_common` are what the implementations share."""
     _, computation = name.split("_", 1)
     assert computation.split("_")[0] in COMPUTATIONS | {"common"}

@@ -46,7 +46,8 @@ NEEDS_TRITON = (
     pytest.mark.filterwarnings("ignore:(invalid value|divide by zero|overflow) encountered in:RuntimeWarning"),
 )
 TRITON = pytest.param("triton", marks=NEEDS_TRITON)
-CPP = pytest.param("cpp", marks=pytest.mark.skipif(not cpp_runs(), reason="there is no C++ compiler"))
+NEEDS_CPP = pytest.mark.skipif(not cpp_runs(), reason="there is no C++ compiler")
+CPP = pytest.param("cpp", marks=NEEDS_CPP)
 FUSED = ("chunked", CPP, TRITON)
 IMPLEMENTATIONS = ("eager", *FUSED)
 

@@ -22,11 +22,11 @@ class Layer(nn.Module):
         self.widen, self.narrow = nn.Linear(dim, mlp), nn.Linear(mlp, dim)
         self.offset = nn.Parameter(torch.zeros(6, dim))
         self.drop = nn.Dropout(dropout)
-        for linear in (self.qkv, self.widen, self.project, self.narrow):
-            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
-            nn.init.zeros_(linear.bias)
-        for linear in (self.project, self.narrow):  # the residual stream has the same variance at any depth
-            nn.init.normal_(linear.weight, std=(2 * depth * linear.in_features) ** -0.5)
+        for layer in (self.qkv, self.widen, self.project, self.narrow):
+            nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+            nn.init.zeros_(layer.bias)
+        for layer in (self.project, self.narrow):  # the residual stream has the same variance at any depth
+            nn.init.normal_(layer.weight, std=(2 * depth * layer.in_features) ** -0.5)
 
     def forward(self, h: Tensor, shared: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
         scale_a, shift_a, gate_a, scale_m, shift_m, gate_m = (shared + self.offset).unbind(-2)
