@@ -1,4 +1,5 @@
-// The loops over the cells of one row, with the letters of docs/kernels.md. The others are all categories but x and x_0.
+// The loops over the cells of one row, with the letters of docs/kernels.md. The others are all categories but x and
+// x_0.
 
 #pragma once
 
@@ -17,7 +18,8 @@ template <class Real> struct Cells {
     Real *m;        // noise, 1 in the padding
 };
 
-// Blocks of cells: `of_vectors(z)` adds the cells from z on to vectors, `of_block()` adds these to float64 and clears them.
+// Blocks of cells: `of_vectors(z)` adds the cells from z on to vectors, `of_block()` adds these to float64 and clears
+// them.
 template <class Real, class OfVectors, class OfBlock>
 inline void for_blocks(int64_t width, OfVectors of_vectors, OfBlock of_block) {
     for (int64_t start = 0; start < width; start += BLOCK) {

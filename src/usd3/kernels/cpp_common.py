@@ -27,7 +27,10 @@ SWITCH = "USD3_CPP"
 """Environment variable: 0 leaves the C++ kernels out."""
 
 _SOURCE = Path(__file__).with_name("cpp_loss.cpp")
-_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
+_FLAGS = (
+    *("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared"),
+    *("-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing"),  # NaN and infinity stay what they are
+)
 
 
 def compiler() -> str | None:
@@ -79,9 +82,9 @@ def _load() -> ctypes.CDLL | None:
 
 def _file(path: str) -> Path:
     """Where the library of this compiler, source and processor is kept."""
-    version = subprocess.run([path, "--version"], capture_output=True, check=True, timeout=60).stdout
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
     sources = [file.read_bytes() for file in sorted(_SOURCE.parent.glob("cpp_*.[ch]*"))]
-    parts = (*sources, repr((path, _FLAGS, platform.machine())).encode(), version, _processor())
+    parts = (*sources, repr((path, version, _FLAGS, platform.machine())).encode(), _processor())
     return cache_folder() / "kernels" / f"{hashlib.sha256(b'|'.join(parts)).hexdigest()[:32]}.so"
 
 

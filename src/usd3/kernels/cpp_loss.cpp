@@ -107,7 +107,8 @@ template <class Real, bool TABLE> void predict(const Arguments &p, Row<Real> &v)
     v.has_noise = !p.absorbing && v.N_k > NO_NOISE * v.A;  // else k = 0 at the others: the cell is h, its slope 1
     if (!v.has_noise) return;
     const double v_0 = std::fmin(v.c_h / v.c_k, FAR);
-    v.ratio = {v.A / v.N_k * v.inverse / (TABLE ? 1 : v.each), std::fmin(-v.r * v.gap / v.c_k, FAR), std::fmax(v_0, 1 / FAR)};
+    v.ratio.a = v.A / v.N_k * v.inverse / (TABLE ? 1 : v.each);
+    v.ratio.g = std::fmin(-v.r * v.gap / v.c_k, FAR), v.ratio.v_0 = std::fmax(v_0, 1 / FAR);
 }
 
 // h - k - k log(h/k) of one cell, diff = h - k. h/k is at least exp(-ce), also where that underflows.
@@ -215,8 +216,10 @@ template <class Real, bool TABLE> bool do_rows(const Arguments &p, int64_t start
         }
         for (int64_t i = 0; i < count; ++i) read<Real, TABLE>(p, group.rows[i]);
         for (int64_t i = 0; i < count; ++i) predict<Real, TABLE>(p, group.rows[i]);
-        for (int64_t i = 0; i < count; ++i)
-            if (group.rows[i].has_noise) group.rows[i].sums = sum_cells<Real, TABLE>(group.rows[i].cells, group.rows[i].ratio);
+        for (int64_t i = 0; i < count; ++i) {
+            Row<Real> &v = group.rows[i];
+            if (v.has_noise) v.sums = sum_cells<Real, TABLE>(v.cells, v.ratio);
+        }
         for (int64_t i = 0; i < count; ++i) finish<Real, TABLE>(p, group.rows[i]);
         for (int64_t i = 0; i < count && p.gradient != nullptr; ++i) write_gradient<Real, TABLE>(p, group.rows[i]);
     }

@@ -12,7 +12,7 @@ enum Type : int64_t { FLOAT32, FLOAT64, BFLOAT16, FLOAT16 };
 struct Arguments {
     const void *logits;          // (rows, classes), rows `logits_stride` apart
     void *gradient;              // the same type; may be the logits; null: no gradient
-    void *terms;                 // (4, rows): vlb, ce, l2 and their weighted sum, float64 where the logits are, else float32
+    void *terms;                 // (4, rows): vlb, ce, l2 and their weighted sum; float64 where the logits are
     const int64_t *x, *x_0;      // (rows)
     const double *coefficients;  // (5, objects): to_data, to_noise, stay, alpha_bar, 1 - alpha_bar
     const double *weights;       // (3, num_weights): of vlb, ce and l2

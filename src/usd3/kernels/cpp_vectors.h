@@ -45,7 +45,9 @@ template <class Real> inline IntVector<Real> lanes() {
     return numbers;
 }
 
-template <class Real> inline Vector<Real> &at(Real *cells, int64_t z) { return *reinterpret_cast<Vector<Real> *>(cells + z); }
+template <class Real> inline Vector<Real> &at(Real *cells, int64_t z) {
+    return *reinterpret_cast<Vector<Real> *>(cells + z);
+}
 
 template <class Real> inline const Vector<Real> &at(const Real *cells, int64_t z) {
     return *reinterpret_cast<const Vector<Real> *>(cells + z);
@@ -65,7 +67,8 @@ inline Real reduced(Vector<Real> vector, Both both) {
     if constexpr (DISTANCE > 0) return reduced<Real, DISTANCE / 2>(both(vector, other), both);
 }
 
-constexpr double FACTORIAL[] = {1, 1, 2, 6, 24, 120, 720, 5040, 40320, 362880, 3628800, 39916800, 479001600, 6227020800};
+constexpr double FACTORIAL[] = {1,     1,      2,       6,        24,        120,       720,
+                                5040,  40320,  362880,  3628800,  39916800,  479001600, 6227020800};
 
 // exp(t) for t <= 0: 2^n times a Taylor polynomial; 0 where t is below LOWEST.
 template <class Real> inline Vector<Real> exp_of(Vector<Real> t) {
