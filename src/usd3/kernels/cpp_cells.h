@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr int64_t BLOCK = 1024;  // cells whose sum is formed in `Real`; sums of blocks are float64
+constexpr int64_t VECTORS = 32;  // whose sum is formed in `Real`; sums of such blocks are float64
 
 // One number per category of a row; rows are padded to whole vectors.
 template <class Real> struct Cells {
@@ -22,6 +22,7 @@ template <class Real> struct Cells {
 // them.
 template <class Real, class OfVectors, class OfBlock>
 inline void for_blocks(int64_t width, OfVectors of_vectors, OfBlock of_block) {
+    constexpr int64_t BLOCK = VECTORS * LANES<Real>;
     for (int64_t start = 0; start < width; start += BLOCK) {
         const int64_t stop = start + BLOCK < width ? start + BLOCK : width;
         for (int64_t z = start; z < stop; z += LANES<Real>) of_vectors(z);
