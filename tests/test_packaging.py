@@ -87,7 +87,7 @@ def test_the_wheel_is_the_package_alone(built):
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "usd3").rglob("*.py")}
     assert {name for name in inside if name.endswith(".py")} == modules
-    sources = {f"usd3/kernels/{path.name}" for path in (ROOT / "src/usd3/kernels").glob("cpp_*") if path.suffix != ".py"}
+    sources = {f"usd3/kernels/{path.name}" for path in (ROOT / "src/usd3/kernels").glob("cpp_*.[ch]*")}
     assert len(sources) > 1
     assert sources <= inside  # the user's compiler builds them
     assert all(name.startswith("usd3/") for name in inside)

@@ -69,6 +69,15 @@ def test_a_bad_row_does_not_spoil_the_others():
     assert torch.equal(gradient[others], expected[1][others])
 
 
+def test_a_bound_of_a_nearly_perfect_model_is_not_below_zero():
+    """h - k of the cell at x is 1e-20 of k and less: rounded, it may be larger than k log(h/k)."""
+    logits, p, weights = problem(4000, 2)
+    logits = (40 * logits.abs()).scatter(1, p.x_0[:, None], 80 * logits[:, :1].abs() + 40)
+    vlb = rows(logits, p, weights)[0][0]
+    assert (vlb >= 0).all()
+    assert ((vlb > 0) & (vlb < 1e-20)).any()
+
+
 def test_without_a_library_the_chunked_code_runs(monkeypatch):
     logits, p, weights = problem(10, 9)
     expected = rows(logits, p, weights, "chunked")

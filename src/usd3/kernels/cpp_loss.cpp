@@ -114,7 +114,8 @@ template <class Real, bool TABLE> void predict(const Arguments &p, Row<Real> &v)
 // h - k - k log(h/k) of one cell, diff = h - k. h/k is at least exp(-ce), also where that underflows.
 inline double cell_of(double k, double h, double diff, double ce) {
     const double safe = std::fmax(k, LEAST), u = diff / safe;
-    return diff - k * (u > -0.5 ? std::log1p(u) : std::fmax(std::log(h / safe), -ce));
+    if (std::fabs(u) < 0.5) return k * (u - std::log1p(u));  // never negative, as diff - k log1p(u) could be rounded
+    return diff - k * (u > 0 ? std::log1p(u) : std::fmax(std::log(h / safe), -ce));
 }
 
 // The terms of the row, and the numbers of its gradient.
