@@ -2,15 +2,16 @@
 
     python benchmarks/cpu.py
 
-The aims: at most 4 times cross entropy for the loss, at most 3 times for a sampling step. The paper authors' module
-takes 20 to 30 times and about 20 times on two cores. Absolute times of a shared machine mean little, ratios more.
+The aims: at most 2.5 times cross entropy for the loss, at most 3 times for a sampling step. The paper authors' module
+takes 20 to 30 times and about 20 times on two cores. Absolute times of a shared machine mean little, ratios more, and
+on a busy one those of a single thread (OMP_NUM_THREADS=1): threads wait for each other.
 """
 
 from shared import measure_table, options
 
 from usd3.bench import Job, Problem, Size
 
-AIMS = {"loss": 4.0, "step": 3.0}
+AIMS = {"loss": 2.5, "step": 3.0}
 
 
 def main() -> None:

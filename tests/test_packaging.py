@@ -87,6 +87,9 @@ def test_the_wheel_is_the_package_alone(built):
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "usd3").rglob("*.py")}
     assert {name for name in inside if name.endswith(".py")} == modules
+    sources = {f"usd3/kernels/{path.name}" for path in (ROOT / "src/usd3/kernels").glob("cpp_*.[ch]*")}
+    assert len(sources) > 1
+    assert sources <= inside  # the user's compiler builds them
     assert all(name.startswith("usd3/") for name in inside)
     assert not [name for name in inside if "usd3_paper" in name or name.startswith("usd3/paper")]
     assert {f"usd3/pipeline/models/{model}/model.safetensors" for model in usd3.list_models()} <= inside

@@ -18,6 +18,7 @@ from torch import Tensor
 
 import usd3
 from attacks.cases import Case
+from usd3.kernels.choice import cpp_runs
 
 __all__ = ["cases", "planted"]
 
@@ -103,7 +104,7 @@ def cases(seed: int, rounds: int, triton_every: int | None) -> Iterator[Case]:
     for number, (turn, noise, time, values, dtype, what) in enumerate(each):
         about = f"{noise}, {time}, {dtype}, {what}, round {turn}"
         triton = triton_every is not None and number % triton_every == 0 and dtype != "float64"
-        fused = ("chunked", "triton") if triton else ("chunked",)
+        fused = ("chunked", *(["cpp"] if cpp_runs() else []), *(["triton"] if triton else []))
         setting = _Setting(noise, time, values, dtype, fused, f"{seed} {values} {about}")
         yield Case(_FAMILY, values, about, partial(_compare, setting, _CALLS[what]))
 

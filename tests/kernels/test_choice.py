@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import usd3
-from support.problems import TRITON, device_of
+from support.problems import CPP, TRITON, device_of
 from usd3.kernels import IMPLEMENTATIONS, choice, chosen, loss
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -27,30 +27,34 @@ def step(impl):
 
 
 def test_only_known_names_are_taken():
-    with pytest.raises(ValueError, match=r"^impl = fast: expected one of auto, eager, chunked, triton$"):
+    with pytest.raises(ValueError, match=r"^impl = fast: expected one of auto, eager, chunked, cpp, triton$"):
         usd3.Diffusion(usd3.Uniform(3), usd3.Linear(), impl="fast")
     for impl in IMPLEMENTATIONS:
         assert usd3.Diffusion(usd3.Uniform(3), usd3.Linear(), impl=impl).impl == impl
     assert usd3.Diffusion(usd3.Uniform(3), usd3.Linear()).impl == "auto"
 
 
-@pytest.mark.parametrize(("impl", "expected"), [("auto", ["chunked"]), ("chunked", ["chunked"]), ("eager", [])])
-def test_auto_is_chunked_on_the_cpu_and_eager_runs_no_kernel(ran, impl, expected):
-    step(impl)
-    assert ran == expected
+@pytest.mark.parametrize(("has_compiler", "expected"), [(True, "cpp"), (False, "chunked")])
+def test_auto_is_cpp_on_a_cpu_with_a_compiler(monkeypatch, has_compiler, expected):
+    monkeypatch.setattr(choice, "cpp_runs", lambda: has_compiler)
+    assert chosen("auto", CPU) == expected  # even with Triton's interpreter
 
 
-@pytest.mark.parametrize("impl", [TRITON])
-def test_triton_runs_where_it_is_forced(ran, impl):
+@pytest.mark.parametrize("impl", ["chunked", CPP, TRITON])
+def test_an_implementation_runs_where_it_is_forced(ran, impl):
     step(impl)
-    assert ran == ["triton"]
+    assert ran == [impl]
+
+
+def test_eager_runs_no_kernel(ran):
+    step("eager")
+    assert ran == []
 
 
 @pytest.mark.parametrize("installed", [True, False])
 def test_auto_takes_triton_on_a_gpu_that_has_it(monkeypatch, installed):
     monkeypatch.setattr(choice, "triton_runs_on", lambda kind: installed)
     assert chosen("auto", GPU) == ("triton" if installed else "chunked")
-    assert chosen("auto", CPU) == "chunked"  # even with Triton's interpreter
 
 
 @pytest.mark.parametrize("impl", ["eager", "chunked"])
@@ -72,6 +76,13 @@ def test_triton_is_refused_in_one_line_where_it_cannot_run(monkeypatch):
             ValueError, match=r"^impl = triton: expected auto, eager or chunked: Triton does not run on cpu$"
         ):
             call()
+
+
+@pytest.mark.parametrize(("device", "has_compiler"), [(GPU, True), (CPU, False)])
+def test_cpp_is_refused_in_one_line_where_it_cannot_run(monkeypatch, device, has_compiler):
+    monkeypatch.setattr(choice, "cpp_runs", lambda: has_compiler)
+    with pytest.raises(ValueError, match=r"^impl = cpp: expected auto, eager or chunked: C\+\+ does not run on "):
+        chosen("cpp", device)
 
 
 def test_triton_runs_on_recent_gpus_and_in_the_interpreter(monkeypatch):

@@ -7,7 +7,7 @@ import torch
 import usd3
 from support import oracle
 from support.kernel_cases import WIDE
-from support.problems import NEEDS_TRITON, TRITON, all_pairs, data_like, device_of, retile, some, supported
+from support.problems import CPP, TRITON, all_pairs, data_like, device_of, retile, some, supported
 from support.toys import ALPHA, random_logits, rows_of
 from usd3.kernels.loss import loss_rows
 
@@ -221,8 +221,9 @@ def test_no_digits_are_lost_where_a_model_is_wrongly_sure_that_nothing_happened(
 
 @pytest.mark.parametrize("name", WIDE)
 @pytest.mark.parametrize("num_steps", [1000, None])
-def test_many_categories_in_chunks_are_no_worse_than_in_the_eager_code(name, num_steps):
-    assert_no_worse_than_eager(extremes(WIDE[name](5000), num_steps, torch.float32), "chunked")
+@pytest.mark.parametrize("impl", ["chunked", CPP])
+def test_many_categories_on_a_cpu_are_no_worse_than_in_the_eager_code(impl, name, num_steps):
+    assert_no_worse_than_eager(extremes(WIDE[name](5000), num_steps, torch.float32), impl)
 
 
 # ---- tiles of the Triton kernel ---------------------------------------------------------------------------------
@@ -255,7 +256,11 @@ def test_the_tile_of_a_gpu_gives_the_losses_of_the_eager_code(impl, k):
 
 
 CHECKED = [(impl, objective) for impl in ("eager", "chunked") for objective in OBJECTIVES]
-CHECKED += [pytest.param("triton", objective, marks=NEEDS_TRITON) for objective in (OBJECTIVES[0], OBJECTIVES[-1])]
+CHECKED += [
+    pytest.param(*impl.values, objective, marks=impl.marks)
+    for impl in (CPP, TRITON)
+    for objective in (OBJECTIVES[0], OBJECTIVES[-1])
+]
 """A kernel sees the weights of an objective alone, and whether it has l2: one objective without and one with it."""
 
 

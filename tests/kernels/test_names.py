@@ -9,7 +9,7 @@ from usd3 import kernels
 
 SHARED = {"__init__", "choice", "padding", "read_rows"}  # no computations: what they all, or the networks, use
 MODULES = {path.stem for path in Path(kernels.__file__).parent.glob("*.py")} - SHARED
-COMPUTATIONS = {name for name in MODULES if not name.startswith(("chunked_", "triton_"))}
+COMPUTATIONS = {name for name in MODULES if not name.startswith(("chunked_", "cpp_", "triton_"))}
 
 
 def test_there_are_three_computations():
@@ -25,6 +25,6 @@ def test_a_computation_has_tests_and_a_benchmark_of_its_name(name):
 
 @pytest.mark.parametrize("name", sorted(MODULES - COMPUTATIONS))
 def test_an_implementation_is_named_by_its_computation(name):
-    """`chunked_common` and `triton_common` are what the implementations share."""
+    """`chunked_common`, `cpp_common` and `triton_common` are what the implementations share."""
     _, computation = name.split("_", 1)
     assert computation.split("_")[0] in COMPUTATIONS | {"common"}

@@ -27,6 +27,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "kernels/chunked_draw.py": ("kernels/test_draw.py", "kernels/test_logits.py", "kernels/test_layouts.py"),
     "kernels/chunked_loss.py": ("kernels/test_loss.py", "kernels/test_logits.py", "kernels/test_layouts.py"),
     "kernels/chunked_projection.py": ("kernels/test_projection.py",),
+    "kernels/cpp_loss.py": ("kernels/test_loss.py", "kernels/test_logits.py", "kernels/test_layouts.py"),
     "kernels/draw.py": ("kernels/test_layouts.py",),
     "kernels/loss.py": ("kernels/test_layouts.py", "kernels/test_masks.py"),
     "kernels/triton_common.py": ("kernels/test_loss.py", "kernels/test_draw.py"),

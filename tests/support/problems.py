@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 import usd3
+from usd3.kernels.choice import cpp_runs
 
 K, D = 4, 3
 _random = np.random.default_rng(7)
@@ -45,7 +46,9 @@ NEEDS_TRITON = (
     pytest.mark.filterwarnings("ignore:(invalid value|divide by zero|overflow) encountered in:RuntimeWarning"),
 )
 TRITON = pytest.param("triton", marks=NEEDS_TRITON)
-FUSED = ("chunked", TRITON)
+NEEDS_CPP = pytest.mark.skipif(not cpp_runs(), reason="there is no C++ compiler")
+CPP = pytest.param("cpp", marks=NEEDS_CPP)
+FUSED = ("chunked", CPP, TRITON)
 IMPLEMENTATIONS = ("eager", *FUSED)
 
 

@@ -41,8 +41,8 @@ class Diffusion(Process):
         t_min: lower cut of continuous time. The integrand of the bound behaves like 1/t near 0, so t is drawn from
             [t_min, 1], and `bound` adds the decoder term at t_min.
         validate: check values, at the cost of one device synchronisation per call. Shapes and types are always checked.
-        impl: code of the losses and draws. "eager" is the reference, "chunked" runs anywhere, "triton" has fused
-            kernels; "auto" takes the fastest.
+        impl: code of the losses and draws. "eager" is the reference, "chunked" runs anywhere, "cpp" and "triton" have
+            fused kernels; "auto" takes the fastest.
         support: the categories that data can have, bool (K,) or (..., K) for each element. Noise lives inside it (and
             at the mask), f is 0 outside it, and x_0 outside it is refused. None: data can have every category but the
             mask.

@@ -14,15 +14,17 @@ Three computations. One row is one element; R = B D rows are B objects of D elem
   Out: `projected_loss` gives what `weighted_loss` gives, and forms a bounded number of logits at a time, of rows that
   have a loss (`read_rows.py`) and at a width that suits the GPU (`padding.py`).
 
-Three implementations (`choice.py`):
+Four implementations (`choice.py`):
 
 - "eager" is no part of this package: `usd3.core.terms` and `usd3.core.mixture` are the readable reference.
 - "chunked" (`chunked_loss.py`, `chunked_draw.py`) is plain torch, a bounded number of rows at a time. It runs anywhere.
+- "cpp" (`cpp_loss.py`, `cpp_loss.cpp`) visits each row once. It runs on CPUs under Linux with a C++ compiler, which
+  builds it at its first use. Its draws are the chunked ones.
 - "triton" (`triton_loss.py`, `triton_draw.py`) is one kernel for each computation. It runs on NVIDIA GPUs from compute
   capability 7.0 on, and on the CPU, slowly, in Triton's interpreter (TRITON_INTERPRET=1).
 
-"auto" is "triton" on such a GPU where Triton is installed, else "chunked". The projection (`chunked_projection.py`)
-is one loop over rows for both; it calls the loss of the chosen implementation.
+"auto" is "triton" on such a GPU where Triton is installed, "cpp" on such a CPU, else "chunked". The projection
+(`chunked_projection.py`) is one loop over rows for all; it calls the loss of the chosen implementation.
 
 Tests and benchmarks have the same names: tests/kernels/test_loss.py and benchmarks/loss.py, and so on.
 """

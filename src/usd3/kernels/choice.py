@@ -6,25 +6,38 @@ import os
 import torch
 
 from usd3._internal.checks import require
+from usd3.kernels.cpp_common import compiler
 
-__all__ = ["IMPLEMENTATIONS", "chosen", "triton_runs_on"]
+__all__ = ["IMPLEMENTATIONS", "chosen", "cpp_runs", "triton_runs_on"]
 
-IMPLEMENTATIONS = ("auto", "eager", "chunked", "triton")
+IMPLEMENTATIONS = ("auto", "eager", "chunked", "cpp", "triton")
 
 
 def chosen(impl: str, device: torch.device) -> str:
-    """Implementation for tensors on this device: "eager", "chunked" or "triton".
+    """Implementation for tensors on this device: "eager", "chunked", "cpp" or "triton".
 
     Args:
-        impl: one of `IMPLEMENTATIONS`. "auto" is "triton" on a GPU that runs Triton, else "chunked". All others stay
-            as they are; "triton" is an error where Triton does not run.
+        impl: one of `IMPLEMENTATIONS`. "auto" is "triton" on a GPU that runs Triton, "cpp" on a CPU with a C++
+            compiler, else "chunked". All others stay as they are; "triton" and "cpp" are errors where they do not run.
         device: where the logits are.
     """
+    if impl == "auto" and device.type == "cpu":
+        return "cpp" if cpp_runs() else "chunked"
     if impl == "auto":
         return "triton" if device.type == "cuda" and triton_runs_on("cuda") else "chunked"
+    if impl == "cpp":
+        runs = device.type == "cpu" and cpp_runs()
+        require(runs, "impl", impl, f"auto, eager or chunked: C++ does not run on {device}, or there is no compiler")
     if impl == "triton":
         require(triton_runs_on(device.type), "impl", impl, f"auto, eager or chunked: Triton does not run on {device}")
     return impl
+
+
+def cpp_runs() -> bool:
+    """Whether there is a compiler for the C++ kernels, and nobody switched them off."""
+    if "cpp" not in _RUNS_ON:
+        _RUNS_ON["cpp"] = compiler() is not None
+    return _RUNS_ON["cpp"]
 
 
 def triton_runs_on(device_type: str) -> bool:

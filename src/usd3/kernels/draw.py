@@ -53,7 +53,7 @@ def draw(logits: Tensor, leap: Leap, u: Tensor | None, impl: str) -> Tensor:
         logits: (..., K), R rows in all.
         leap: what the rows are.
         u: float64 uniforms (2, ...), R columns in all: the first row chooses the branch, the second the category.
-        impl: "chunked" or "triton".
+        impl: "chunked" or "triton"; "cpp" draws as "chunked" does.
     """
     return draw_rows(as_rows(logits), leap, None if u is None else u.reshape(2, -1), impl)
 

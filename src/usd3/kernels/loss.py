@@ -202,12 +202,14 @@ def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradie
         weights: float64 weights of vlb, ce and l2, (3, B) for each object or (3, R) for each row.
         with_l2: whether l2 is computed; else it is 0.
         gradient: (R, K), receives the gradient of the weighted sum. It may be the logits themselves. None: no gradient.
-        impl: "chunked" or "triton".
+        impl: "chunked", "cpp" or "triton".
 
     Rows that are not free, or that are certainly clean (m_x = 0), are not read; their terms and gradient are 0.
     """
     if impl == "triton":
         from usd3.kernels.triton_loss import loss_rows as rows  # needs Triton
+    elif impl == "cpp":
+        from usd3.kernels.cpp_loss import loss_rows as rows
     else:
         from usd3.kernels.chunked_loss import loss_rows as rows
     with torch.cuda.device_of(logits):  # a kernel starts on the current device

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from usd3.nets._linear import linear, linear_gelu
+
 __all__ = ["WAVES", "Layer", "norm", "rotation", "waves"]
 
 WAVES = 16
@@ -20,24 +22,24 @@ class Layer(nn.Module):
         self.widen, self.narrow = nn.Linear(dim, mlp), nn.Linear(mlp, dim)
         self.offset = nn.Parameter(torch.zeros(6, dim))
         self.drop = nn.Dropout(dropout)
-        for linear in (self.qkv, self.widen, self.project, self.narrow):
-            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
-            nn.init.zeros_(linear.bias)
-        for linear in (self.project, self.narrow):  # the residual stream has the same variance at any depth
-            nn.init.normal_(linear.weight, std=(2 * depth * linear.in_features) ** -0.5)
+        for layer in (self.qkv, self.widen, self.project, self.narrow):
+            nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+            nn.init.zeros_(layer.bias)
+        for layer in (self.project, self.narrow):  # the residual stream has the same variance at any depth
+            nn.init.normal_(layer.weight, std=(2 * depth * layer.in_features) ** -0.5)
 
     def forward(self, h: Tensor, shared: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
         scale_a, shift_a, gate_a, scale_m, shift_m, gate_m = (shared + self.offset).unbind(-2)
         branch = self.attention(norm(h) * (1 + scale_a) + shift_a, turn, attend)
         h = h + (1 + gate_a) * self.drop(branch)
-        branch = self.narrow(F.gelu(self.widen(norm(h) * (1 + scale_m) + shift_m), approximate="tanh"))
+        branch = linear(self.narrow, linear_gelu(self.widen, norm(h) * (1 + scale_m) + shift_m))
         return h + (1 + gate_m) * self.drop(branch)  # type: ignore[no-any-return]
 
     def attention(self, h: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
-        qk, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).split([2, 1])
+        qk, v = linear(self.qkv, h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).split([2, 1])
         q, k = _rotate(F.rms_norm(qk, qk.shape[-1:]), turn).to(v.dtype)
         mixed = F.scaled_dot_product_attention(q, k, v[0], attn_mask=attend)
-        return self.project(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return linear(self.project, mixed.transpose(1, 2).flatten(2))
 
 
 def norm(h: Tensor) -> Tensor:

@@ -100,7 +100,8 @@ class TrainingConfig:
         clip: largest norm of the gradient; null: no clipping.
         ema: decay of the moving average of the weights, ramped up as (1 + n) / (10 + n); 0: no average.
         precision: "fp32" or "bf16".
-        impl: the code of the loss: "auto" (the fastest that runs here), "eager" (the reference), "chunked" or "triton".
+        impl: the code of the loss: "auto" (the fastest that runs here), "eager" (the reference), "chunked", "cpp"
+            or "triton".
         compile: use torch.compile.
         compile_mode: its mode; "reduce-overhead" and "max-autotune" use CUDA graphs of their own, for the loss alone.
         cuda_graph: run a whole step as one CUDA graph, so that small networks need not wait for the host. "auto": where
@@ -145,7 +146,7 @@ class TrainingConfig:
     clip: float | None = 1.0
     ema: float = 0.999
     precision: Literal["fp32", "bf16"] = "fp32"
-    impl: Literal["auto", "eager", "chunked", "triton"] = "auto"
+    impl: Literal["auto", "eager", "chunked", "cpp", "triton"] = "auto"
     compile: bool = False
     compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
     cuda_graph: Literal["auto", "always", "never"] = "auto"

@@ -1,0 +1,49 @@
+"""Linear layers without gradients on the CPU."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from usd3.nets import _linear
+from usd3.nets._linear import linear, linear_gelu
+
+COMPUTED_BY_ONEDNN = pytest.mark.skipif(not _linear._RUNS_WELL, reason="oneDNN or AVX-512 is missing")
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    """How often oneDNN is called."""
+    calls, operation = [], _linear._FUSED
+    monkeypatch.setattr(_linear, "_FUSED", lambda *args: (calls.append(args[3]), operation(*args))[1])
+    return calls
+
+
+@pytest.mark.parametrize("shape", [(2, 30, 48), (1, 48), (0, 48)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_inference_gives_what_the_layer_gives(shape, bias):
+    layer, h = nn.Linear(48, 20, bias=bias), torch.randn(shape)
+    expected = layer(h).detach()
+    with torch.inference_mode():
+        torch.testing.assert_close(linear(layer, h), expected)
+        torch.testing.assert_close(linear_gelu(layer, h), F.gelu(expected, approximate="tanh"))
+
+
+@COMPUTED_BY_ONEDNN
+def test_onednn_computes_inference_alone(fused):
+    layer, h = nn.Linear(48, 20), torch.randn(3, 48)
+    linear(layer, h).sum().backward()
+    assert layer.weight.grad is not None
+    assert fused == []
+    with torch.no_grad():
+        linear(layer, h), linear_gelu(layer, h)
+    assert fused == ["none", "gelu"]
+
+
+@COMPUTED_BY_ONEDNN
+def test_other_precisions_keep_the_layer(fused):
+    with torch.no_grad():
+        assert linear(nn.Linear(4, 3).double(), torch.randn(2, 4).double()).dtype == torch.float64
+        with torch.autocast("cpu", torch.bfloat16):
+            assert linear(nn.Linear(4, 3), torch.randn(2, 4)).dtype == torch.bfloat16
+    assert fused == []
