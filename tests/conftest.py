@@ -2,6 +2,7 @@ import os
 import sys
 
 import pytest
+
 from support.tracing import OursAlone, spare_libraries
 
 if sys.gettrace():  # before anything large is imported

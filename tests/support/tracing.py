@@ -1,4 +1,4 @@
-"""Coverage traces every line of Python that runs, also of libraries. Where none or hardly any is ours, it need not.
+"""Coverage traces every line that runs, also of libraries. Where none or hardly any is ours, it need not.
 
 Its tracer counts the calls and returns that it sees. A function that pauses it must resume it itself: in a helper,
 the tracer would see the return of a call that it never saw, and take the lines that follow for those of another file.
@@ -14,7 +14,15 @@ import pytest
 __all__ = ["OursAlone", "spare_libraries", "untraced"]
 
 # What the tests use, and what takes the longest to import
-_LARGE = ("torch._dynamo", "lightning.pytorch", "torchmetrics", "hypothesis", "matplotlib.figure", "pandas", "starlette")
+_LARGE = (
+    "torch._dynamo",
+    "lightning.pytorch",
+    "torchmetrics",
+    "hypothesis",
+    "matplotlib.figure",
+    "pandas",
+    "starlette",
+)
 
 # Coverage's tracer notices that it traces again at the next call of a function.
 _notice = lambda: None
