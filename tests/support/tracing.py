@@ -72,7 +72,7 @@ class OursAlone:
     """
 
     def __init__(self):
-        self.trace, self.seen = sys.gettrace(), set()
+        self.trace, self.seen = None, set()
 
     def is_new(self, item) -> bool:
         """Whether a case of a test has a value of a parameter that no case before had."""
@@ -85,7 +85,8 @@ class OursAlone:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self):
-        """Pause."""
+        """Pause; in a process of xdist the tracer of its tests is not the one that it began with."""
+        self.trace = sys.gettrace()
         sys.settrace(None)
         yield
         sys.settrace(self.trace)
@@ -102,10 +103,13 @@ class OursAlone:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_fixture_setup(self):
-        """Trace what a fixture makes."""
-        sys.settrace(self.trace)
-        _notice()
+        """Trace what a fixture makes; a test that asks for it is traced already."""
+        is_paused = sys.gettrace() is None
+        if is_paused:
+            sys.settrace(self.trace)
+            _notice()
         yield
-        sys.settrace(None)
+        if is_paused:
+            sys.settrace(None)
 
     pytest_runtest_teardown = pytest_fixture_setup
