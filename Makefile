@@ -33,6 +33,11 @@ lint: $(READY)
 # Each process begins with half of the files, in order, so that what the tests of a file share is made once.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-fail-under=95
 
+# The tests start a hundred programs. Without bytecode on disk each of them, and each process of pytest, compiles
+# everything anew; with more threads than one each thread waits awake.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
+test test-all: export OMP_NUM_THREADS := 1
+
 test: lint
 	$(PYTEST)
 

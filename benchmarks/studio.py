@@ -1,7 +1,7 @@
 """Attack the studio, and measure how long a draw of eight bars takes.
 
     python benchmarks/studio.py                 # everything; about four minutes on two cores
-    python benchmarks/studio.py --quick         # a little of each, with a small model
+    python benchmarks/studio.py --quick         # a little of each
 
 `usd3 studio` runs in a process of its own. A row says what was sent, what came back, whether that is what was promised,
 and the memory of the process before and after. What is promised: docs/studio.md.
@@ -313,7 +313,7 @@ async def times(server: Server, quick: bool) -> list[Row]:
 
 async def measured(server: Server, quick: bool) -> list[Row]:
     """All rows; each is printed when it is there."""
-    model = "sudoku" if quick else "bach"
+    model = "bach"
     opened = json.loads((await server.post("open", {"model": model})).text)
     await server.post("draw", {"model": model, "object": opened["example"], "num": 1, "steps": 2})
     rows = list[Row]()

@@ -2,6 +2,12 @@ import os
 import sys
 
 import pytest
+
+from support.tracing import OursAlone, spare_libraries
+
+if sys.gettrace():  # before anything large is imported
+    spare_libraries()
+
 import torch
 
 if not torch.cuda.is_available():  # Triton's kernels run in its interpreter; it looks once, when it is imported
@@ -9,13 +15,15 @@ if not torch.cuda.is_available():  # Triton's kernels run in its interpreter; it
 
 from support.interpreter import quicken
 from support.problems import FUSED, IMPLEMENTATIONS, NOISES, WITH_SUPPORT
-from support.tracing import spare_libraries
 
-if sys.gettrace():
-    spare_libraries()
 if os.environ.get("TRITON_INTERPRET") == "1":
     quicken()
 torch.set_num_threads(1)  # the tensors are tiny: more threads only wait for each other
+
+
+def pytest_configure(config):
+    if sys.gettrace():
+        config.pluginmanager.register(OursAlone())
 
 
 def pytest_collection_modifyitems(items):

@@ -15,7 +15,7 @@ def attack(folder: Path, *options: str) -> tuple[int, list[dict[str, str]], str]
     """Its status, the rows of its table, and what it printed; in a process of its own, as it forks."""
     file = folder / "attack.csv"
     command = [sys.executable, str(ROOT / "benchmarks" / "attack.py"), "--show", "--csv", str(file), *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env=dict(os.environ))
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, env=dict(os.environ))
     assert file.is_file(), done.stderr
     with file.open() as lines:
         return done.returncode, list(csv.DictReader(lines)), done.stdout

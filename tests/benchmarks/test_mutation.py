@@ -63,7 +63,7 @@ def test_one_change_is_caught_and_one_survives(tmp_path):
     command += ["--tests", "tests", "--csv", "found.csv", "--judged", "judged.csv", "--jobs", "2"]
 
     def run(*options):
-        return subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        return subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=600)
 
     done = run()
     assert done.returncode == 1, done.stderr

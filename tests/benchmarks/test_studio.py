@@ -17,7 +17,7 @@ def test_a_short_attack_finds_nothing(tmp_path):
     file = tmp_path / "studio.csv"
     command = [sys.executable, str(ROOT / "benchmarks" / "studio.py"), "--quick", "--csv", str(file)]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, env=environment)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     with file.open() as lines:
         rows = list(csv.DictReader(lines))

@@ -25,9 +25,10 @@ pathlib.Path("begun").touch()
 time.sleep(60)
 """
 PARENT = """
-import subprocess, sys
+import signal, subprocess, sys
 from pathlib import Path
 from usd3.cli import jobs
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where nohup started the tests
 real = subprocess.Popen
 jobs.subprocess.Popen = lambda words, **options: real([sys.executable, "slow.py"], **options)
 jobs.run_jobs("training", [jobs.Job("a", ["train"], Path("a.log"))], 1)
@@ -72,7 +73,15 @@ def test_a_command_that_ignores_a_closed_terminal_goes_on():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_second_signal_does_not_leave_jobs_behind():
+@pytest.fixture
+def closing_terminal():
+    """SIGHUP as a terminal has it; it is ignored where nohup started the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_a_second_signal_does_not_leave_jobs_behind(closing_terminal):
     ended = []
 
     def interrupted():

@@ -34,18 +34,23 @@ def test_the_best_two_are_in_colour(tmp_path):
 
 
 def test_long_names_make_the_picture_wider_and_many_make_it_higher(tmp_path):
-    for name, rows in (("short", methods(3)), ("long", methods(3, "m" * 60)), ("many", methods(12))):
+    drawn = {
+        "short": methods(3, metrics=FEW),
+        "long": methods(3, "m" * 60, metrics=FEW),
+        "many": methods(12, metrics=FEW),
+    }
+    for name, rows in drawn.items():
         metrics_plot(rows, tmp_path / f"{name}.png")
-    short, long, many = (pixels(tmp_path / f"{name}.png") for name in ("short", "long", "many"))
+    short, long, many = (pixels(tmp_path / f"{name}.png") for name in drawn)
     assert long.shape[1] > short.shape[1] + 500
-    assert many.shape[0] > short.shape[0] + 500
+    assert many.shape[0] > short.shape[0] + 300
 
 
 def test_metrics_nobody_has_get_no_panel(tmp_path):
     few = [Row(row.label, {key: row.metrics[key] for key in ("1g_hellinger", "edit_diversity")}) for row in methods(2)]
     few[1].metrics["1g_hellinger"] = Summary(math.nan, math.nan)
     metrics_plot(few, tmp_path / "few.png")
-    metrics_plot(methods(2), tmp_path / "all.png")
+    metrics_plot(methods(2, metrics=[*METRICS][:5]), tmp_path / "all.png")
     assert pixels(tmp_path / "few.png").shape[0] < 0.7 * pixels(tmp_path / "all.png").shape[0]
     with pytest.raises(ValueError, match="at least one method"):
         metrics_plot([], tmp_path / "none.png")

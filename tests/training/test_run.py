@@ -179,18 +179,23 @@ def test_a_run_that_is_told_to_stop_saves_its_step(uninterrupted, tmp_path, monk
     recipe, weights = uninterrupted
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(asdict(recipe)))
     run, original = tmp_path / "run", DiffusionTraining.training_step
+    begun, told = tmp_path / "begun", tmp_path / "told"
 
-    def slow(self, batch, batch_idx):
-        time.sleep(0.05)
+    def waiting(self, batch, batch_idx):
+        if batch["step"] == 5:
+            begun.touch()
+            while not told.exists():
+                time.sleep(0.01)
         return original(self, batch, batch_idx)
 
-    monkeypatch.setattr(DiffusionTraining, "training_step", slow)
+    monkeypatch.setattr(DiffusionTraining, "training_step", waiting)
     words = ["train", str(tmp_path / "recipe.yaml"), "--run", str(run), "--progress", "false"]
     child = forked(lambda: main(words), errors=tmp_path / "errors.txt")
-    while not (run / "logs/version_0/metrics.csv").exists():
+    while not begun.exists():
         assert os.waitpid(child, os.WNOHANG) == (0, 0)
         time.sleep(0.01)
     os.kill(child, number)
+    told.touch()
     assert ended(child) == 130
     errors = (tmp_path / "errors.txt").read_text()
     assert f"`usd3 train --resume {run}` goes on" in errors

@@ -147,9 +147,9 @@ def test_many_long_notes_take_little_time(symusic, tmp_path):
     """Twenty thousand that all sound until the end: one after the other they are 10^10 grid points."""
     count = 20_000
     (tmp_path / "a.mid").write_bytes(midi(*[(0, ON)] * count, (2**17, b"\x90\x3d\x40"), *[(0, OFF)] * count))
-    begun = time.monotonic()
+    begun = time.process_time()
     (melody,) = read_midi(tmp_path / "a.mid")
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
     assert (melody[: 4 * 2**17] == 60).all()
 
 
