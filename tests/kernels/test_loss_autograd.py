@@ -175,6 +175,21 @@ def test_a_loss_compiles_in_a_process_that_has_computed_none(monkeypatch):
     torch.testing.assert_close(compiled(logits), d.loss_from_logits(logits, x, x, 0.5).loss)
 
 
+def test_one_compiled_loss_serves_batches_of_any_size():
+    graphs = []
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), validate=False)
+
+    def loss(logits, x, t):
+        return d.loss_from_logits(logits, x, x, t).loss
+
+    compiled = torch.compile(loss, backend=lambda graph, _: graphs.append(graph) or graph, dynamic=True)
+    for batch in (6, 7, 8, 9):  # the size of no other dimension
+        x, logits = torch.zeros(batch, D, dtype=torch.long), torch.zeros(batch, D, K, requires_grad=True)
+        t = torch.full((batch,), 0.5)
+        torch.testing.assert_close(compiled(logits, x, t), loss(logits, x, t))
+    assert len(graphs) == 1
+
+
 def test_a_gradient_is_asked_for_on_the_device_of_the_logits(impl):
     d, x_0, x_t, t, values = case(impl)
     leaf = values.requires_grad_()
