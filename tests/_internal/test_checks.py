@@ -47,6 +47,20 @@ def test_a_nan_among_numbers_of_other_types_is_found():
         checks.raise_first()
 
 
+def test_categories_are_not_rounded_beside_a_number_of_half_precision(monkeypatch):
+    """A GPU reads all numbers of a call at once; bfloat16 has no 259."""
+    monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)  # so does a compiled call
+    for dtype in (torch.bfloat16, torch.float16):
+        checks = Checks(True)
+        checks.refuse_outside("x", torch.tensor([0, 259, 2051]), 0, 2051, "0..2051")
+        checks.refuse_nan("logits", torch.tensor(1.0, dtype=dtype), "numbers")
+        checks.raise_first()
+        checks.refuse_outside("x", torch.tensor([2049]), 0, 2048, "0..2048")
+        checks.refuse_nan("logits", torch.tensor(1.0, dtype=dtype), "numbers")
+        with pytest.raises(ValueError, match="x contains 2049"):
+            checks.raise_first()
+
+
 def test_the_first_check_that_failed_is_the_one_that_is_named():
     checks = Checks(True)
     checks.refuse_number("t", 2.5, True, "at most 1")

@@ -80,3 +80,16 @@ def test_nothing_is_kept_of_a_schedule_that_learns():
         after = discrete.training_coefficients(time), continuous.step_coefficients(0.4, 0.1, time, 0.25 * time)
         torch.testing.assert_close(after[0], discrete.coefficients(time))
     assert all((a != b).any() for a, b in zip(before, after))
+
+
+@pytest.mark.parametrize("num_steps", [None, 10])
+def test_numbers_of_a_batch_are_made_on_their_device(num_steps, monkeypatch):
+    """A CUDA graph can record no copy of numbers that the host holds."""
+    d, x = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine(), num_steps, validate=False), torch.zeros(2, 3).long()
+    t, s = (7, 2) if num_steps else (0.7, 0.2)
+    times = [torch.full((2,), v / (num_steps or 1), dtype=torch.float64) for v in (t, s)]
+    steps = torch.full((2,), t)
+    monkeypatch.setattr(torch, "tensor", None)
+    monkeypatch.setattr(torch, "as_tensor", None)
+    assert torch.equal(d.step_coefficients(t, s, *times), d.coefficients(*times))
+    assert d.loss_from_logits(torch.zeros(2, 3, 4), x, x, steps).loss > 0

@@ -1,5 +1,7 @@
 """How the library of C++ kernels is built, kept and left out."""
 
+from pathlib import Path
+
 import pytest
 
 from support.problems import NEEDS_CPP
@@ -79,6 +81,68 @@ def test_a_compiler_that_fails_is_named_once_and_leaves_the_kernels_out(fresh, m
     with pytest.warns(RuntimeWarning, match=r"could not build the C\+\+ kernels: cpp_loss.cpp: error: no such thing\."):
         assert cpp_common.library() is None
     assert cpp_common.library() is None  # without another warning
+
+
+@NEEDS_CPP
+def test_a_library_runs_where_temporary_files_may_not(fresh, monkeypatch):
+    load = cpp_common.ctypes.CDLL
+
+    def only_in_the_cache(path):
+        if fresh not in Path(path).parents:
+            raise OSError("failed to map segment from shared object")
+        return load(path)
+
+    monkeypatch.setattr(cpp_common.ctypes, "CDLL", only_in_the_cache)
+    assert cpp_common.library() is not None
+
+
+@NEEDS_CPP
+def test_a_cache_folder_that_cannot_be_read_is_done_without(fresh, monkeypatch):
+    """Such as that of root, when a container runs as another user."""
+    is_file = Path.is_file
+
+    def refused(path):
+        if fresh in path.parents:
+            raise PermissionError(13, "Permission denied")
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    assert cpp_common.library() is not None
+
+
+def test_a_user_without_a_home_has_no_library(monkeypatch):
+    def missing():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(cpp_common, "_loaded", [])
+    monkeypatch.setattr(cpp_common, "compiler", lambda: "/bin/true")
+    monkeypatch.setattr(cpp_common, "cache_folder", missing)
+    with pytest.warns(RuntimeWarning, match="Could not determine home directory"):
+        assert cpp_common.library() is None
+
+
+@NEEDS_CPP
+def test_two_processes_of_one_number_keep_their_libraries_side_by_side(fresh, monkeypatch):
+    """As on two computers that share the folder."""
+    names, whole = [], cpp_common.written_whole
+    monkeypatch.setattr(cpp_common, "written_whole", lambda file: (names.append(file.name), whole(file))[1])
+    cpp_common.library()
+    (file,) = fresh.iterdir()
+    file.unlink()
+    load_again()
+    assert len(set(names)) == 2
+    assert [kept.name for kept in fresh.iterdir()] == [file.name]
+
+
+def test_a_compiler_that_never_ends_is_left(fresh, monkeypatch, tmp_path):
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\n[ $1 = --version ] || { echo 'a note: no error' >&2; exec sleep 20; }\n")
+    compiler.chmod(0o755)
+    run = cpp_common._run
+    monkeypatch.setattr(cpp_common, "compiler", lambda: str(compiler))
+    monkeypatch.setattr(cpp_common, "_run", lambda command, seconds: run(command, min(seconds, 2)))
+    with pytest.warns(RuntimeWarning, match="timed out after 2 seconds"):
+        assert cpp_common.library() is None
 
 
 def test_the_switch_and_other_systems_leave_the_kernels_out(monkeypatch):

@@ -91,3 +91,11 @@ def test_without_an_openmp_runtime_one_thread_does_everything(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(cpp_loss, "parallel", lambda: cpp_common.ctypes.c_void_p())
     assert all(torch.equal(a, b) for a, b in zip(rows(logits, p, weights), expected))
+
+
+def test_terms_are_where_the_logits_are_whatever_the_default_device():
+    logits, p, weights = problem(4, 5)
+    gradient = torch.empty_like(logits)
+    with torch.device("meta"):
+        terms = loss_rows(logits, p, weights, True, gradient, "cpp")
+    assert torch.equal(terms, rows(logits, p, weights)[0])

@@ -127,6 +127,20 @@ def test_only_the_loss_has_a_gradient(impl):
     assert not out.ce.requires_grad
 
 
+def test_a_loss_may_be_scaled_in_place(fused):
+    """As in `loss /= accumulate`, also the loss of a projection."""
+    d, x_0, x_t, t, values = case(fused, B=2)
+    hidden, eye = values.clone().requires_grad_(), torch.eye(K, dtype=values.dtype, device=values.device)
+    plain, leaf = values.clone().requires_grad_(), values.clone().requires_grad_()
+    loss_of(d, plain, x_t, x_0, t).backward()
+    for logits in (leaf, usd3.Projection(hidden, eye)):
+        loss = loss_of(d, logits, x_t, x_0, t)
+        loss /= 4
+        loss.backward()
+    torch.testing.assert_close(4 * leaf.grad, plain.grad)
+    torch.testing.assert_close(4 * hidden.grad, plain.grad)
+
+
 # ---- torch.compile ----------------------------------------------------------------------------------------------
 
 
@@ -150,6 +164,30 @@ def test_a_compiled_loss_is_the_same(name, objective):
     assert results[0][1].abs().sum() > 0
     for plain, graph in zip(*results):
         torch.testing.assert_close(graph, plain)
+
+
+def test_a_loss_compiles_in_a_process_that_has_computed_none(monkeypatch):
+    """The search for a C++ compiler, which torch.compile cannot trace, is over by then."""
+    monkeypatch.setattr("usd3.kernels.choice._RUNS_ON", {})
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), validate=False)
+    x, logits = torch.zeros(2, D, dtype=torch.long), torch.zeros(2, D, K, requires_grad=True)
+    compiled = torch.compile(lambda values: d.loss_from_logits(values, x, x, 0.5).loss, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(logits), d.loss_from_logits(logits, x, x, 0.5).loss)
+
+
+def test_one_compiled_loss_serves_batches_of_any_size():
+    graphs = []
+    d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), validate=False)
+
+    def loss(logits, x, t):
+        return d.loss_from_logits(logits, x, x, t).loss
+
+    compiled = torch.compile(loss, backend=lambda graph, _: graphs.append(graph) or graph, dynamic=True)
+    for batch in (6, 7, 8, 9):  # the size of no other dimension
+        x, logits = torch.zeros(batch, D, dtype=torch.long), torch.zeros(batch, D, K, requires_grad=True)
+        t = torch.full((batch,), 0.5)
+        torch.testing.assert_close(compiled(logits, x, t), loss(logits, x, t))
+    assert len(graphs) == 1
 
 
 def test_a_gradient_is_asked_for_on_the_device_of_the_logits(impl):

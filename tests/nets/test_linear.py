@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 from usd3.nets import _linear
 from usd3.nets._linear import linear, linear_gelu
@@ -47,3 +48,40 @@ def test_other_precisions_keep_the_layer(fused):
         with torch.autocast("cpu", torch.bfloat16):
             assert linear(nn.Linear(4, 3), torch.randn(2, 4)).dtype == torch.bfloat16
     assert fused == []
+
+
+class Doubled(nn.Module):
+    """A layer as adapters make them: it shows the weight of the layer inside, and computes something else."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.weight, self.bias = inner, inner.weight, inner.bias
+
+    def forward(self, h):
+        return 2 * self.inner(h)
+
+
+def quantised(layer):
+    return torch.ao.quantization.quantize_dynamic(nn.Sequential(layer), {nn.Linear})[0]
+
+
+def pruned(layer):
+    layer = prune.identity(layer, "weight")
+    with torch.no_grad():
+        layer.weight_orig *= 3  # the weight follows in the next call
+    return layer
+
+
+def hooked(layer):
+    layer.register_forward_hook(lambda module, args, out: -out)
+    return layer
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize("changed", [Doubled, quantised, pruned, hooked])
+def test_a_layer_that_users_changed_computes_itself(changed):
+    layer, h = changed(nn.Linear(8, 6)), torch.randn(3, 8)
+    with torch.no_grad():
+        found = linear(layer, h), linear_gelu(layer, h)
+        expected = layer(h)
+    torch.testing.assert_close(found, (expected, F.gelu(expected, approximate="tanh")))

@@ -161,7 +161,10 @@ class Checks:
 def _read(numbers: list[Tensor]) -> list[float]:
     """Numbers () of one device, read in one synchronisation."""
     waits = torch.compiler.is_compiling() or any(number.device.type != "cpu" for number in numbers)
-    return torch.stack(numbers).tolist() if waits and numbers else [number.item() for number in numbers]
+    if not (waits and numbers):
+        return [number.item() for number in numbers]
+    halves = (torch.bfloat16, torch.float16)  # in which categories, stacked with such a number, would be rounded
+    return torch.stack([number.float() if number.dtype in halves else number for number in numbers]).tolist()
 
 
 class LoopChecks(Checks):

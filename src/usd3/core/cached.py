@@ -54,12 +54,14 @@ class CachedNumbers:
 
     def computed_once(self, name: Any, device: torch.device, make: Callable[[], Tensor]) -> Tensor:
         """make(), a tensor on this device, which is computed once. `name` distinguishes tensors of this schedule."""
+        if torch.compiler.is_compiling():  # a compiled function would depend on the table, and on all of `name`
+            return make()
         key = (name, device, self.schedule)
         table = self._tables.get(key)
         if table is not None:
             return table
         capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()  # its memory is the graph's
-        if torch.compiler.is_compiling() or capturing or len(self._tables) >= _MOST or self.schedule_learns(device):
+        if capturing or len(self._tables) >= _MOST or self.schedule_learns(device):
             return make()
         with torch.inference_mode(False), torch.no_grad():
             self._tables[key] = make()

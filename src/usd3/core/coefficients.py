@@ -25,7 +25,7 @@ from usd3._internal.checks import (
 )
 from usd3.core.belief import Belief, Level, model_belief
 from usd3.core.cached import CachedNumbers
-from usd3.core.fused import IMPLEMENTATIONS, NoiseTables, Problem, chosen, rows_read
+from usd3.core.fused import IMPLEMENTATIONS, NoiseTables, Problem, chosen, cpp_runs, rows_read
 from usd3.core.mixture import Transition
 from usd3.core.noise import Noise
 from usd3.core.schedules import Schedule, Time
@@ -65,6 +65,7 @@ class Process(CachedNumbers):
         self.t_min = as_number(t_min, "t_min", 0, 1)
         require(impl in IMPLEMENTATIONS, "impl", impl, f"one of {', '.join(IMPLEMENTATIONS)}")
         self.impl = impl
+        cpp_runs()  # looks for a compiler, and remembers: torch.compile could not trace that in a loss
         self.has_projection = False  # in the last loss
 
     @property
@@ -202,8 +203,9 @@ class Process(CachedNumbers):
             return self.replayed("step", self.coefficients, time, before)
 
         def formula() -> Tensor:
-            times = torch.tensor([t, s], dtype=torch.float64, device=time.device) / (self.num_steps or 1)
-            return self.coefficients(times[:1], times[1:])
+            last = self.num_steps or 1
+            times = (torch.full((1,), v / last, dtype=torch.float64, device=time.device) for v in (t, s))
+            return self.coefficients(*times)  # no copy from the host, which cannot be captured in a CUDA graph
 
         return self.computed_once(("step", t, s), time.device, formula).expand(5, len(time))
 

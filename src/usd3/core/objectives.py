@@ -54,8 +54,8 @@ class Objective:
 
     def weights(self, batch: int, device: torch.device) -> Tensor:
         """Weights of vlb, ce and l2 in the mean over `batch` objects, float64 (3, batch), without `max_beta`."""
-        weights = torch.tensor([self.vlb, self.ce, self.l2], dtype=torch.float64, device=device) / batch
-        return weights[:, None].repeat(1, batch)
+        weights = (self.vlb, self.ce, self.l2)  # no copy from the host, which cannot be captured in a CUDA graph
+        return torch.stack([torch.full((batch,), w, dtype=torch.float64, device=device) for w in weights]) / batch
 
     def clip(self, beta: Tensor) -> Tensor:
         """The factor min(1, max_beta / beta), in the shape of beta; 1 without `max_beta`."""

@@ -31,7 +31,7 @@ Tests and benchmarks have the same names: tests/kernels/test_loss.py and benchma
 
 from typing import TYPE_CHECKING
 
-from usd3.kernels.choice import IMPLEMENTATIONS, chosen
+from usd3.kernels.choice import IMPLEMENTATIONS, chosen, cpp_runs
 from usd3.kernels.draw import Leap, draw
 from usd3.kernels.loss import LOST, TO_NOISE, NoiseTables, Problem, flattened, terms, weighted_loss
 from usd3.kernels.projection import Projection, projected_loss, rows_read
@@ -49,6 +49,7 @@ __all__ = [
     "Projection",
     "RowsRead",
     "chosen",
+    "cpp_runs",
     "draw",
     "flattened",
     "projected_loss",

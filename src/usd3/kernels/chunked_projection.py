@@ -78,7 +78,7 @@ class _ProjectedLoss(torch.autograd.Function):
             ctx.save_for_backward(d_hidden.reshape(hidden.shape), d_weight[:K].to(weight.dtype), d_bias)
         ctx.bias_dtype = None if bias is None else bias.dtype
         sums = sums.to(torch.promote_types(dtype, torch.float32))
-        term_sums, loss = sums[:WEIGHTED], sums[WEIGHTED]
+        term_sums, loss = sums[:WEIGHTED], sums[WEIGHTED].clone()  # no view: a caller may scale its loss in place
         ctx.mark_non_differentiable(term_sums)
         return term_sums, loss
 

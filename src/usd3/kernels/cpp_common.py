@@ -69,8 +69,8 @@ def _load() -> ctypes.CDLL | None:
     try:
         file = _file(path)
         built = _kept(file) or _built(path, file)
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: the user has no home
+        said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
         reason = next((line for line in said.splitlines() if "error" in line), said.strip())
         instead = f"Slower code runs in their place; {SWITCH}=0 says that this is all right"
         warnings.warn(f"{path} could not build the C++ kernels: {reason}. {instead}", RuntimeWarning, stacklevel=2)
@@ -82,7 +82,7 @@ def _load() -> ctypes.CDLL | None:
 
 def _file(path: str) -> Path:
     """Where the library of this compiler, source and processor is kept."""
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    version = _run([path, "--version"], 60)
     sources = [file.read_bytes() for file in sorted(_SOURCE.parent.glob("cpp_*.[ch]*"))]
     parts = (*sources, repr((path, version, _FLAGS, platform.machine())).encode(), _processor())
     return cache_folder() / "kernels" / f"{hashlib.sha256(b'|'.join(parts)).hexdigest()[:32]}.so"
@@ -96,11 +96,9 @@ def _processor() -> bytes:
 
 def _kept(file: Path) -> ctypes.CDLL | None:
     """The library in the cache folder; None where there is none that this user alone can have written."""
-    if not (file.is_file() and _is_private(file.parent)):
-        return None
     try:
-        return ctypes.CDLL(str(file))
-    except OSError:  # damaged: it is built again
+        return ctypes.CDLL(str(file)) if file.is_file() and _is_private(file.parent) else None
+    except OSError:  # damaged, or in a folder that cannot be read: it is built again
         return None
 
 
@@ -108,15 +106,33 @@ def _built(path: str, file: Path) -> ctypes.CDLL:
     """The library, newly built by this compiler, and kept where possible."""
     with tempfile.TemporaryDirectory(prefix="usd3-") as folder:  # nobody else can write there
         new = Path(folder) / file.name
-        command = [path, *_FLAGS, str(_SOURCE), "-o", str(new)]
-        subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-        built = ctypes.CDLL(str(new))
+        _run([path, *_FLAGS, str(_SOURCE), "-o", str(new)], 300)
         with suppress(OSError):  # a folder that cannot be written to: the next process builds again
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_private(file.parent):
-                with written_whole(file) as temporary:
-                    shutil.copy(new, temporary)
-    return built
+            _keep(new, file)
+        try:
+            return ctypes.CDLL(str(new))
+        except OSError:  # the folder of temporary files may forbid to execute any
+            kept = _kept(file)
+            if kept is None:
+                raise
+            return kept
+
+
+def _keep(new: Path, file: Path) -> None:
+    """Copy a library to the cache folder, if that is private."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_private(file.parent):
+        return
+    own = file.with_name(new.parent.name)  # a random name: processes of several computers may have the same number
+    with written_whole(own) as temporary:
+        shutil.copy(new, temporary)
+    os.replace(own, file)
+
+
+def _run(command: list[str], seconds: int) -> str:
+    """What this command prints. A subprocess.SubprocessError where it fails or takes longer."""
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=True, timeout=seconds)
+    return done.stdout
 
 
 def _is_private(folder: Path) -> bool:

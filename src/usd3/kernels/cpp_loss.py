@@ -38,7 +38,7 @@ def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradie
     if built is None or logits.dtype not in _TYPES:
         return chunked_loss.loss_rows(logits, p, weights, with_l2, gradient)
     R, K = logits.shape
-    terms = torch.empty(4, R, dtype=torch.promote_types(logits.dtype, torch.float32))
+    terms = logits.new_empty(4, R, dtype=torch.promote_types(logits.dtype, torch.float32))
     if R == 0:
         return terms
     tensors = (logits, gradient, terms, p.x, p.x_0, p.coefficients, weights, p.noise.m, p.noise.support, p.free)

@@ -243,7 +243,7 @@ class _WeightedLoss(torch.autograd.Function):
             ctx.save_for_backward(logits)
         ctx.shape, ctx.wide, ctx.impl, ctx.inplace = logits.shape, wide, impl, inplace
         ctx.problem = p, weights, with_l2
-        term_sums, loss = sums[:WEIGHTED], sums[WEIGHTED]
+        term_sums, loss = sums[:WEIGHTED], sums[WEIGHTED].clone()  # no view: a caller may scale its loss in place
         ctx.mark_non_differentiable(term_sums)
         return term_sums, loss
 

@@ -24,7 +24,7 @@ class RowsRead:
     def __init__(self, is_read: Tensor):
         self._is_read = is_read
         if is_read.device.type == "cuda":
-            self._count = torch.empty((), dtype=torch.int64, pin_memory=True)
+            self._count = torch.empty((), dtype=torch.int64, device="cpu", pin_memory=True)
             self._count.copy_(is_read.sum(), non_blocking=True)
             self._arrived = torch.cuda.Event()
             self._arrived.record(torch.cuda.current_stream(is_read.device))

@@ -33,4 +33,12 @@ def _is_inference(layer: nn.Linear, h: Tensor) -> bool:
     """Whether oneDNN computes the layer: on a CPU with AVX-512, in float32 and without gradients."""
     if not _RUNS_WELL or torch.compiler.is_compiling() or torch.is_grad_enabled() or h.device.type != "cpu":
         return False
+    if not _is_plain(layer):
+        return False
     return h.dtype == layer.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether the layer does nothing but its product: users may quantise, adapt or prune it, or register hooks."""
+    hooks = layer._forward_hooks or layer._forward_pre_hooks
+    return type(layer) is nn.Linear and type(layer.weight) is nn.Parameter and not hooks
