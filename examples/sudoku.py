@@ -40,6 +40,7 @@ from usd3.kinds.board.rename import canonical
 from usd3.kinds.board.sudoku import fill_singles
 from usd3.kinds.rendering import Drawn, Request
 from usd3.metrics.boards import are_solved, copied, distinct, obey_rules
+from usd3.pipeline.again import until_valid
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -170,17 +171,37 @@ class Calls:
             self.total = self.total + asked.any(1).sum()
 
 
-def drawn(pipeline: usd3.Pipeline, sampler: str, steps: int, seed: int, **prompt: Any) -> tuple[Tensor, float, float]:
-    """Boards, the calls of the network for each of them, and the seconds that this took."""
-    calls, began = Calls(), time.monotonic()
-    boards = pipeline.sample(num_steps=steps, sampler=sampler, seed=seed, callback=calls, **prompt)
-    return boards, float(calls.total) / len(boards), time.monotonic() - began
+def drawn(
+    pipeline: usd3.Pipeline, sampler: str, steps: int, seed: int, tries: int, tokens: Tensor, given: Tensor
+) -> tuple[Tensor, float, float]:
+    """Boards, the calls of the network for each of them, all attempts together, and the seconds that this took."""
+    totals, began = list[float](), time.monotonic()
+
+    def draw(rows: Tensor, seed: int) -> Tensor:
+        calls = Calls()
+        how: dict[str, Any] = {"num_steps": steps, "sampler": sampler, "seed": seed, "callback": calls}
+        boards = pipeline.sample(tokens=tokens[rows], given=given[rows], **how)
+        totals.append(float(calls.total))
+        return boards
+
+    boards = until_valid(draw, pipeline.kind.obeys, len(tokens), tries, seed)
+    return boards, sum(totals) / len(boards), time.monotonic() - began
 
 
 def solve(
-    run: Path, puzzles: Path | None, out: Path, samplers: Sequence[str], steps: Sequence[int], boards: int, seed: int
+    run: Path,
+    puzzles: Path | None,
+    out: Path,
+    samplers: Sequence[str],
+    steps: Sequence[int],
+    boards: int,
+    seed: int,
+    tries: int = 1,
 ) -> None:
-    """Let a model solve puzzles and draw boards, with each sampler and number of steps; write what comes out."""
+    """Let a model solve puzzles and draw boards, with each sampler and number of steps; write what comes out.
+
+    A solution that breaks the rules is drawn again, at most `tries` times in all. Boards from nothing are drawn once.
+    """
     pipeline = usd3.Pipeline.from_pretrained(run)
     kind, config = pipeline.kind, pipeline.config
     if not isinstance(kind, Board) or kind.rules is None:
@@ -192,13 +213,14 @@ def solve(
     rows, best = [], torch.zeros(0)
     for sampler in samplers:
         for number in [tokens[0].numel()] if sampler == "first_hitting" else steps:  # it asks once for each cell
-            filled, calls, seconds = drawn(pipeline, sampler, number, seed, tokens=tokens, given=given)
+            filled, calls, seconds = drawn(pipeline, sampler, number, seed, tries, tokens, given)
             solved = are_solved(filled, tokens, given)
             best = filled
             rows.append(row("solve", sampler, number, calls, solved, seconds))
             print(f"{rows[-1]['share']:6.1%} of {len(tokens)} puzzles solved, {shown(rows[-1])}", flush=True)
             if boards:
-                new, calls, seconds = drawn(pipeline, sampler, number, seed, num=boards)
+                nothing = torch.zeros(boards, *kind.shape, dtype=torch.long)
+                new, calls, seconds = drawn(pipeline, sampler, number, seed, 1, nothing, nothing.bool())
                 rows.append(row("draw", sampler, number, calls, obey_rules(new), seconds))
                 about = f"{distinct(new):.1%} distinct, {copied(new, real):.1%} training boards"
                 print(f"{rows[-1]['share']:6.1%} of {boards} boards valid, {shown(rows[-1])}; {about}", flush=True)
@@ -223,6 +245,7 @@ def solve(
         "device": torch.cuda.get_device_name() if pipeline.device.type == "cuda" else "cpu",
         "torch": torch.__version__,
         "seed": seed,
+        "tries": tries,
     }
     write_results(out, rows, about_run)
     kind.renderer(Request()).picture(Drawn(best, given=given), out / "puzzles.png")
@@ -286,6 +309,7 @@ def add_solving(parser: argparse.ArgumentParser, steps: str, draws: int, sampler
     parser.add_argument("--samplers", default=samplers, help="with spaces between (default: %(default)s)")
     parser.add_argument("--steps", type=numbers, default=numbers(steps), help=f"numbers of sampling steps ({steps})")
     parser.add_argument("--draws", type=int, default=draws, help="boards drawn from nothing (default: %(default)s)")
+    parser.add_argument("--tries", type=int, default=1, help="attempts at a puzzle (default: %(default)s)")
 
 
 def parsed(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -337,14 +361,15 @@ def run(options: argparse.Namespace, others: list[str]) -> None:
         out = options.out or new_folder(options.run, "solved")
         require_free(out, "out")
         samplers = options.samplers.split()
-        solve(options.run, options.puzzles, out, samplers, options.steps, options.draws, options.seed)
+        solve(options.run, options.puzzles, out, samplers, options.steps, options.draws, options.seed, options.tries)
     else:
         data, model = options.out / "data", options.out / "model"
         make(data, options.side, options.boards, options.puzzles, options.seed)
         steps = ["--training.steps", str(SMALL_STEPS)] if options.minutes is None else []
         train(data, model, options.recipe, options.minutes, [*seeded(options), *steps, *others])
         out, samplers = new_folder(options.out, "solved"), options.samplers.split()
-        solve(model, data / "puzzles.txt", out, samplers, options.steps, options.draws, options.seed)
+        puzzles = data / "puzzles.txt"
+        solve(model, puzzles, out, samplers, options.steps, options.draws, options.seed, options.tries)
 
 
 def seeded(options: argparse.Namespace) -> list[str]:

@@ -4,6 +4,7 @@ import csv
 import json
 import runpy
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -68,6 +69,34 @@ def test_held_out_boards_differ_from_training_boards_up_to_the_names_of_symbols(
     train, test = (canonical(arrays[name].astype(int) - 1, 4) for name in ("train", "test"))
     assert copied(test, train) == 0
     assert len(set((tmp_path / "puzzles.txt").read_text().split())) > 40
+
+
+def test_a_puzzle_that_was_not_solved_is_drawn_again_and_all_calls_count():
+    puzzles, asked = torch.zeros(3, 4, 4, dtype=torch.long), []
+
+    class Fake:
+        """The first attempt solves the second puzzle alone, the next one all; a draw takes 2 calls for each board."""
+
+        kind = types.SimpleNamespace(obeys=lambda x: x[:, 0, 0] == 1)
+
+        def sample(self, tokens, given, num_steps, sampler, seed, callback):
+            asked.append((len(tokens), seed))
+            right = torch.tensor([False, True, False]) if len(asked) == 1 else torch.ones(len(tokens), dtype=torch.bool)
+            x = torch.where(right[:, None, None], 1, tokens)
+            callback(Step(0, 2, 1.0, 0.5, tokens, tokens + 1))
+            callback(Step(1, 2, 0.5, 0.0, tokens + 1, x))
+            return x
+
+    drawn = runpy.run_path(SCRIPT)["drawn"]
+    boards, calls, _ = drawn(Fake(), "exact", 2, 0, 1, puzzles, puzzles.bool())
+    assert boards[:, 0, 0].tolist() == [0, 1, 0]
+    assert calls == 2
+    asked.clear()
+    boards, calls, _ = drawn(Fake(), "exact", 2, 0, 5, puzzles, puzzles.bool())
+    assert boards[:, 0, 0].tolist() == [1, 1, 1]
+    assert calls == pytest.approx(2 + 2 * 2 / 3)
+    assert [number for number, _ in asked] == [3, 2]
+    assert asked[0][1] != asked[1][1]
 
 
 def test_everything_in_one_go_and_again(tmp_path, monkeypatch, capsys):
