@@ -19,6 +19,7 @@ from usd3.cli.main import main
 from usd3.core import samplers
 from usd3.core.options import DiffusionConfig
 from usd3.methods.options import MethodConfig
+from usd3.nets import _linear
 from usd3.nets.options import ModelConfig
 from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.pipeline import Pipeline
@@ -66,7 +67,8 @@ def pipeline(case: str, compile: bool = True, **model) -> Pipeline:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_draws_and_bounds_are_those_of_the_plain_network(case, counter):
+def test_draws_and_bounds_are_those_of_the_plain_network(case, counter, monkeypatch):
+    monkeypatch.setattr(_linear, "_RUNS_WELL", False)  # only the plain network calls oneDNN, which rounds differently
     compiled, plain = pipeline(case), pipeline(case, compile=False)
     drawn = compiled.sample(8, 20, batch_size=4, seed=1)
     assert counter.frame_count == 1
