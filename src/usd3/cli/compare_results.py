@@ -17,7 +17,7 @@ from usd3.evaluation.comparison import Row, combined, heading, read_references, 
 from usd3.evaluation.evaluate import evaluate_references
 from usd3.evaluation.free import evaluate_real_sets, require_free_settings
 from usd3.evaluation.held_out import HeldOut
-from usd3.evaluation.plots import metrics_plot, training_plot
+from usd3.evaluation.plots import Look, metrics_plot, training_plot
 from usd3.evaluation.ratios import shared_prefixes
 from usd3.evaluation.results import Evaluation
 from usd3.evaluation.settings import EvaluationSettings
@@ -27,6 +27,7 @@ from usd3.kinds.dataset import Dataset
 from usd3.kinds.numpy_files import read_arrays
 from usd3.kinds.options import DataConfig
 from usd3.kinds.registry import require_own_settings
+from usd3.pipeline.config import PipelineConfig
 from usd3.training.logs import logs_as_csv
 
 __all__ = ["kept_references", "reference_measurement", "write_results"]
@@ -88,17 +89,25 @@ def write_results(entries: Sequence[Entry], references: dict[str, Any], out: Pat
     write_whole(out / "table.txt", text)
     write_whole(out / "table.csv", csv_table(rows, reference_rows))
     write_whole(out / "table.tex", latex_table(rows, reference_rows))
-    metrics_plot(rows, out / "metrics.png", reference_rows)
+    looks = {entry.label: _look(entry) for entry in entries}
+    metrics_plot(rows, out / "metrics.png", reference_rows, looks)
     files = ["table.txt", "table.csv", "table.tex", "metrics.png"]
     if "compared_with" in first:
         files += _picture(entries, kind, first["compared_with"], out)
     runs = {entry.label: entry.folder(out) for entry in entries}
-    if training_plot(runs, out / "training.png"):
+    if training_plot(runs, out / "training.png", looks):
         write_whole(out / "training.csv", logs_as_csv(runs))
         files += ["training.png", "training.csv"]
     else:
         print("no training.png: no log has held-out bits; see training.validate_every", file=sys.stderr)
     print(f"{text}\n{', '.join(files)} in {out}")
+
+
+def _look(entry: Entry) -> Look:
+    """Methods whose recipes differ in the kind of time alone are a family."""
+    family = "+".join(part for part in entry.source.split("+") if part not in ("discrete", "continuous"))
+    config = entry.recipe or PipelineConfig.read(entry.folder(Path()))
+    return Look(family, config.diffusion.num_steps is not None)
 
 
 def _repeats(trainings: Mapping[str, Sequence[Row]]) -> str:

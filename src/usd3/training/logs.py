@@ -34,26 +34,17 @@ def read_log(parts: Sequence[Path | str]) -> list[dict[str, str]]:
     return log
 
 
-def column(log: list[dict[str, str]], name: str, against: str = "step") -> Floats:
-    """(rows, 2): the steps, or the numbers of another column, and the finite values of a column."""
-    pairs = [(float(row[against]), float(row[name])) for row in log if row.get(name) and row.get(against)]
+def column(log: list[dict[str, str]], name: str) -> Floats:
+    """(rows, 2): the steps, and the finite values of a column."""
+    pairs = [(float(row["step"]), float(row[name])) for row in log if row.get(name)]
     table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     return table[np.isfinite(table).all(1)]
 
 
-def held_out_curves(runs: Mapping[str, Path]) -> tuple[str, dict[str, Floats]]:
-    """The unit of time, and for each run whose log has held-out bits (rows, 2), time and bits.
-
-    Time is in minutes, or in steps if one of the logs does not have the minutes.
-    """
-    logs = {label: read_log(run_logs(folder)) for label, folder in runs.items()}
-    by_step, by_minute = (
-        {label: curve for label, log in logs.items() if len(curve := column(log, _HELD_OUT, against))}
-        for against in ("step", "minutes")
-    )
-    if all(len(by_minute.get(label, ())) == len(curve) for label, curve in by_step.items()):
-        return "minutes of training", by_minute
-    return "training steps", by_step
+def held_out_curves(runs: Mapping[str, Path]) -> dict[str, Floats]:
+    """For each run whose log has held-out bits (rows, 2): steps and bits."""
+    curves = {label: column(read_log(run_logs(folder)), _HELD_OUT) for label, folder in runs.items()}
+    return {label: curve for label, curve in curves.items() if len(curve)}
 
 
 def logs_as_csv(runs: Mapping[str, Path]) -> str:
