@@ -40,7 +40,7 @@ def loss_cuts(K: int) -> Iterator[dict[str, Any]]:
     for part, warps in ((1024, 4), (2048, 8), (4096, 16)):  # 64 registers: twice as many warps at a time
         if part < K:
             yield {"BLOCK": part, "LOOP": True, "num_warps": warps, "maxnreg": 64}
-    if 2048 < K:
+    if K > 2048:
         yield {"BLOCK": 2048, "LOOP": True, "num_warps": 4, "maxnreg": 128}
 
 
