@@ -87,6 +87,31 @@ def test_a_resumed_run_reaches_the_same_weights(tmp_path, stop, accumulate, monk
         assert torch.equal(value, second["state_dict"][name])
 
 
+def test_a_run_may_begin_with_the_weights_of_a_model(tmp_path):
+    first = fit(tiny_recipe(tmp_path), tmp_path / "first", progress=False)
+    still = {"steps": 1, "lr": 1e-30, "weight_decay": 0.0, "start_from": str(tmp_path / "first")}
+    recipe = tiny_recipe(tmp_path, **still)
+    recipe.diffusion.schedule = "linear"  # how it is trained may differ
+    second = fit(recipe, tmp_path / "second", progress=False)
+    assert torch.equal(weights_of(second), weights_of(first))
+
+
+def test_a_run_refuses_weights_of_another_network_or_of_other_data(tmp_path):
+    fit(tiny_recipe(tmp_path), tmp_path / "first", progress=False)
+    wider = tiny_recipe(tmp_path, start_from=str(tmp_path / "first"))
+    wider.model = replace(wider.model, dim=2 * wider.model.dim)
+    with pytest.raises(ValueError, match="expected the weights of its config"):
+        fit(wider, tmp_path / "wider", progress=False)
+    other = tiny_recipe(tmp_path, start_from="bach")
+    with pytest.raises(ValueError, match=r"training\.start_from bach: kind"):
+        fit(other, tmp_path / "other", progress=False)
+    missing = tiny_recipe(tmp_path, start_from=str(tmp_path / "nothing"))
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        fit(missing, tmp_path / "missing", progress=False)
+    assert not (tmp_path / "wider").exists()
+    assert not (tmp_path / "other").exists()
+
+
 def test_every_step_trains_with_dropout(tmp_path):
     """Also after a validation, and in a run that goes on; what comes out is ready for use."""
     seen = []

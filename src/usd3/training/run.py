@@ -13,10 +13,12 @@ from torch.nn import functional as F
 
 from usd3._internal.checks import require
 from usd3._internal.random import seed_of
+from usd3._internal.weights import load_weights
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.fingerprints import fingerprint_of_rows
 from usd3.kinds.frequencies import frequencies, frequencies_of_elements
 from usd3.pipeline.config import PipelineConfig
+from usd3.pipeline.packaged import find_model
 from usd3.pipeline.pipeline import Pipeline, save_config, save_pretrained
 from usd3.pipeline.trust import foreign_classes, require_trusted
 from usd3.training.curves import loss_plot
@@ -160,6 +162,8 @@ class DiffusionRun(TrainingRun):
         if resumed is not None:
             _config_for(recipe, self.dataset).require_weights(resumed)  # before a network, which may be huge, is built
         pipeline = pipeline_for(recipe, self.dataset)
+        if resumed is None and recipe.training.start_from is not None:
+            _start_from(recipe.training.start_from, pipeline)
         pipeline.diffusion.validate = False  # the data are checked, and a loss that is not finite is noticed
         pipeline.diffusion.impl = recipe.training.impl
         pipeline.model.train()  # Lightning keeps the mode of a network
@@ -209,6 +213,17 @@ class DiffusionRun(TrainingRun):
         if logs:
             with suppress(ValueError):
                 loss_plot(logs, folder / "loss.png")
+
+
+def _start_from(name: str, pipeline: Pipeline) -> None:
+    """Give an untrained model the weights of a trained one, whose integers must mean the same."""
+    folder, config = find_model(name), pipeline.config
+    other = PipelineConfig.read(folder)
+    for part in ("kind", "shape", "labels", "decode"):
+        same = getattr(other, part) == getattr(config, part)
+        require(same, f"training.start_from {name}: {part}", getattr(other, part), f"{getattr(config, part)}, as here")
+    config.require_weights(folder)
+    load_weights(pipeline.model, folder / "model.safetensors")
 
 
 def _devices(config: TrainingConfig) -> Any:
