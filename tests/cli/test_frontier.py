@@ -72,6 +72,12 @@ def test_a_curve_for_each_sampler_and_temperature(model, capsys):
     assert "8/8 euler, 4 steps, temperature 0.5" in out.err
 
 
+def test_it_says_when_there_are_fewer_held_out_objects_than_wanted(model, capsys):
+    words = ["--samplers", "exact", "--steps", "2", "--out", "few", "--num", "100000"]
+    assert main(["frontier", "mine", *SMALL, "--prompt", "test", *words]) == 0
+    assert "num = 100000: there are 10 held-out objects, so many are drawn" in capsys.readouterr().err
+
+
 def test_points_that_are_there_are_not_drawn_again(model, monkeypatch, capsys):
     words = ["frontier", "mine", *SMALL, "--samplers", "exact", "--out", "new", "--steps"]
     assert main([*words, "2"]) == 0

@@ -79,6 +79,15 @@ def test_f_is_adjusted_then_biased_and_draws_have_temperature_then_top_k_then_to
     torch.testing.assert_close(options.drawn(f, noise), top_p(top_k(f / 0.5, 3, noise), 0.9, noise))
 
 
+def test_the_lowest_temperature_draws_the_likeliest_category(generator):
+    d, logits = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine()), 1e4 * random_logits(X)
+    options = LogitOptions(1.0001e-6)
+    found = d.sample(lambda x, t: logits, tuple(X.shape), 1, generator=generator, logit_options=options)
+    assert torch.equal(found, logits.argmax(-1))
+    with pytest.raises(ValueError, match="temperature = 1e-38: expected a number in"):
+        LogitOptions(1e-38)
+
+
 def test_nothing_changes_by_default():
     logits = random_logits(X).bfloat16()
     assert LogitOptions().drawn(logits, usd3.Absorbing(K)) is logits

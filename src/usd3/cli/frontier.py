@@ -20,7 +20,8 @@ from usd3._internal.tables import Table, exact, short, with_spread
 from usd3.bench.machine import machine
 from usd3.cli.evaluate import as_json
 from usd3.cli.sample import named_as_options
-from usd3.core.logits import LogitOptions
+from usd3.core.guidance import LARGEST_SCALE
+from usd3.core.logits import LEAST_TEMPERATURE, LogitOptions
 from usd3.evaluation.comparison import METRICS
 from usd3.evaluation.frontier import ENTROPIES, Point, Way, entropies, measured_point, task_of
 from usd3.evaluation.frontier_plot import frontier_plot, look
@@ -119,11 +120,12 @@ def chosen_ways(options: FrontierOptions, pipeline: Pipeline) -> list[Way]:
     temperatures = numbers_in(options.temperatures, "temperatures", float)
     top_p = 1.0 if options.top_p is None else options.top_p
     for temperature in temperatures:
-        as_number(temperature, "temperatures", 0)
+        as_number(temperature, "temperatures", LEAST_TEMPERATURE)
         pipeline.method.require_logits(**LogitOptions(temperature, options.top_k, top_p).changed())
     scales: list[float | None] = [None]
     if options.guidance is not None:
-        scales = [as_number(g, "guidance", 0, closed=True) for g in numbers_in(options.guidance, "guidance", float)]
+        wanted = numbers_in(options.guidance, "guidance", float)
+        scales = [as_number(scale, "guidance", 0, LARGEST_SCALE, closed=True) for scale in wanted]
         pipeline.method.require_logits(guidance=options.guidance)
         follows = options.where is not None or options.prompt is not None
         require(follows, "guidance", options.guidance, "null without --where or --prompt test: nothing to follow")
@@ -158,6 +160,8 @@ def frontier(options: FrontierOptions) -> None:
         dataset = pipeline.config.data.at(options.data_path).load(pipeline.kind)
     section = settings_section(pipeline.kind)
     task = task_of(pipeline, dataset, settings, options.prompt is not None)
+    if task.num < options.num:
+        say(f"num = {options.num}: there are {task.num} held-out objects, so many are drawn")
     common = {
         "model": str(Path(options.model)),
         "data": dataset.name,

@@ -26,10 +26,12 @@ from usd3.core.mixture import backward_mixture
 from usd3.core.model import Denoiser, Wrapper, keywords_of, logits_of, nested_models, remembered
 from usd3.core.samplers.run import Run, StepFunction
 
-__all__ = ["Guided", "StepGuided", "tilted"]
+__all__ = ["LARGEST_SCALE", "Guided", "StepGuided", "tilted"]
 
 ABSENT = -1
 """The label of an object that has none."""
+LARGEST_SCALE = 1e6
+"""A scale of guidance is below this: tilted logits are finite."""
 
 
 def tilted(conditional: Tensor, unconditional: Tensor, scale: float) -> Tensor:
@@ -78,7 +80,7 @@ class Guided(Wrapper):
         require(label is None or any_keyword or "label" in names, "label", "a tensor", expected)
         super().__init__(remembered(model, process.noise.num_classes))  # each of the two has its own last estimate
         self._plain_model = model
-        self.process, self.scale = process, as_number(scale, "guidance_scale", 0, closed=True)
+        self.process, self.scale = process, as_number(scale, "guidance_scale", 0, LARGEST_SCALE, closed=True)
         self.condition, self.label = condition, label
         self.generator = generator
         told = all(getattr(inner, "knows_absence", True) for inner in nested_models(model))

@@ -16,11 +16,13 @@ from usd3._internal.checks import as_count, as_number, as_share, require, requir
 from usd3.core.belief import data_logits
 from usd3.core.noise import Noise
 
-__all__ = ["Adjust", "LogitOptions", "top_k", "top_p"]
+__all__ = ["LEAST_TEMPERATURE", "Adjust", "LogitOptions", "top_k", "top_p"]
 
 Adjust = Callable[[Tensor, Tensor, Tensor], Tensor]
 """`adjust(logits, x_t, t)`: other logits (B, N1, ..., Nk, K)."""
 
+LEAST_TEMPERATURE = 1e-6
+"""A temperature is above this: logits divided by it are finite."""
 _CELLS = 1 << 24  # logits that are sorted at once
 
 
@@ -80,7 +82,7 @@ class LogitOptions:
     adjust: Adjust | None = None
 
     def __post_init__(self) -> None:
-        as_number(self.temperature, "temperature", 0)
+        as_number(self.temperature, "temperature", LEAST_TEMPERATURE)
         if self.top_k is not None:
             as_count(self.top_k, "top_k", 1)
         as_share(self.top_p, "top_p", positive=True)

@@ -5,6 +5,7 @@ from typing import Self
 
 from usd3._internal.checks import as_count, as_number
 from usd3._internal.fields import require_fields
+from usd3.core.logits import LEAST_TEMPERATURE
 from usd3.kinds.registry import KindSettings
 from usd3.pipeline.pipeline import Pipeline
 
@@ -61,7 +62,7 @@ class EvaluationSettings(KindSettings, _Settings):
         for name in ("steps", "limit", "batch_size"):
             as_count(1 if getattr(self, name) is None else getattr(self, name), name, 1)
         as_count(self.bound_samples, "bound_samples", 0)
-        as_number(self.temperature, "temperature", 0)
+        as_number(self.temperature, "temperature", LEAST_TEMPERATURE)
 
     def known_for(self, pipeline: Pipeline) -> Self:
         """The settings with the model's default number of sampling steps, if none is set."""
