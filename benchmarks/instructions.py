@@ -41,7 +41,7 @@ _WARP = 32
 _LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?\w+\s+)?([A-Z0-9_.]+)(.*?);")
 _POINTERS = {
     **{"xs": "*i64", "x_0s": "*i64", "noisy": "*i64", "free": "*i1", "supports": "*i1"},
-    **dict.fromkeys(("coefficients", "weights", "tables", "m_xs", "us"), "*fp64"),
+    **dict.fromkeys(("coefficients", "weights", "m_xs", "us"), "*fp64"),
 }
 
 
@@ -98,7 +98,8 @@ def _compiled(kernel: Any, K: int, noise: str, dtype: str, options: Mapping[str,
         **{"FLOAT": tl.float64 if double else tl.float32, **options},
         **{name: value for name, value in tile.items() if name != "num_warps"},
     }
-    pointers = _POINTERS | {"logits": TYPES[dtype], "gradient": TYPES[dtype], "terms": "*fp64" if double else "*fp32"}
+    own = TYPES["fp64" if double else "fp32"]
+    pointers = _POINTERS | {"logits": TYPES[dtype], "gradient": TYPES[dtype], "terms": own, "tables": own}
     pointers["out"] = "*fp64" if options.get("MASS_ONLY") else "*i64"
     names = kernel.arg_names
     signature = {name: pointers.get(name, "constexpr" if name in constants else "i32") for name in names}
@@ -153,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Compile, count, print and write the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES), help="numbers of categories, above 4096")
-    parser.add_argument("--noises", nargs="+", choices=NOISES, default=["uniform"])
+    parser.add_argument("--noises", nargs="+", choices=NOISES, default=list(NOISES))
     parser.add_argument("--types", nargs="+", choices=TYPES, default=["fp32", "bf16"])
     parser.add_argument("--csv", type=Path, default=Path(__file__).parent / "results" / "instructions.csv")
     given = parser.parse_args(arguments)

@@ -39,7 +39,7 @@ def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradie
         logits,
         logits if gradient is None else gradient,
         *(v.contiguous() for v in (p.x, p.x_0, p.coefficients, weights)),
-        logits if m is None else m.contiguous(),
+        logits if m is None else m.to(terms.dtype).contiguous(),
         p.x if support is None else support.contiguous(),
         p.x if p.free is None else p.free.contiguous(),
         terms,
@@ -120,7 +120,7 @@ def _loss_kernel(
         xs, x_0s: (R,) int64, x and x_0 of each row.
         coefficients: (5, B) float64, see `Problem`; row j of object i is at j B + i.
         weights: (3, num_weights) float64, the weights of vlb, ce and l2 of each object, or of each row.
-        tables: (P, K) float64, the noise m; row i of the whole problem has tables[i % P]. Read for TABLE alone.
+        tables: (P, K) FLOAT, the noise m; row i of the whole problem has tables[i % P]. Read for TABLE alone.
         supports: (S, K) bool, the categories that data can have; row i has supports[i % S]. Read with SUPPORT alone.
         free: (R,) bool, read with FREE alone.
         terms: (4, R) FLOAT, receives vlb, ce, l2 and their weighted sum.
@@ -186,7 +186,7 @@ def _loss_kernel(
         m_0 = tl.zeros([], FLOAT)
     else:
         table += (number % P).to(tl.int64) * K
-        m_x, m_0 = tl.load(table + x).to(FLOAT), tl.load(table + x_0).to(FLOAT)
+        m_x, m_0 = tl.load(table + x), tl.load(table + x_0)
     active = m_x > 0  # elsewhere x is certainly clean
     if FREE:
         active = active & (tl.load(free + row) != 0)
@@ -246,15 +246,15 @@ def _loss_kernel(
     c_k, c_h = tl.where(same, q, 1.0), not_f_x + q * f_x  # P(x is noise) under the truth and under the model
     N_k = N * c_k  # k_z = N_k m_z at the others
 
-    # 2. the other categories; where k = 0 (the row is not live) the cell is h and the slope 1
+    # 2. the other categories; where k = 0 (the row is not live) the cell is h and the slope 1 = e / (e + 1e-30)
     live = N_k * (1.0 / K) > _NOTHING
     safe_k, safe_c = tl.where(live, N_k, 1.0), tl.where(live, c_k, 1.0)
-    a = tl.where(live, A / safe_k / total, 0.0)  # A f_z / k_z = a e_z / m_z
+    a = tl.where(live, A / safe_k / total, 1.0)  # A f_z / k_z = a e_z / m_z
     if KIND == UNIFORM:
         a = a * K  # 1 / m_z
     a = tl.minimum(a, 1e30)
     # u = (h - k)/k = a e / m + g, g = (c_h - c_k)/c_k; 1 + u = a e / m + v_0, v_0 = c_h / c_k
-    g, v_0 = tl.where(live, -r * gap / safe_c, 0.0), tl.where(live, tl.maximum(c_h / safe_c, 1e-30), 1.0)
+    g, v_0 = tl.where(live, -r * gap / safe_c, 0.0), tl.maximum(tl.where(live, c_h / safe_c, 0.0), 1e-30)
     inverse = 1 / total
     uniform = m_x  # m_z of the others where there is no table
     if KIND == ABSORBING:
@@ -298,7 +298,7 @@ def _loss_kernel(
         m_others = 1 - m_x - m_0
         each = m_x if KIND == UNIFORM else 1.0  # `cells_of` leaves m out for uniform noise
         value = tl.where(live, N_k * (value * each) + A * e_no_m / total, A * f_others + N * c_h * m_others)
-        f_slope = tl.where(live, e_slope / total, f_others)
+        f_slope = e_slope / total
         m_slope = tl.where(live, m_slope * each, m_others)
 
     # 3. the cell at x_0 != x: k_0 = A + N m_0, h_0 = A f_0 + N c_h m_0
@@ -358,9 +358,6 @@ def _loss_kernel(
         g_x = not_f_x * G_x - f_x * E + w_ce * gap  # at x
         # at the others: f (...) is e times these
         constant, of_slope, of_d = (w_ce - G_x - E) * inverse, w_vlb * A * inverse, of_d * inverse
-        s_no_m = tl.where(live, 1.0, 0.0).to(FLOAT)  # slope where m = 0; a row that is not live has it in its constant
-        if KIND != ABSORBING:
-            constant += (1 - s_no_m) * of_slope
         if LOOP:
             for start in range(0, K, BLOCK):
                 if is_plain(start, x, x_0, mask, K, MASK, SUPPORT, BLOCK):
@@ -370,7 +367,7 @@ def _loss_kernel(
                     e = tl.exp2((l - top) * LOG2_E)
                     store_gradient(
                         gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
-                        of_slope, constant, of_d, s_no_m, KIND, L2, K, True,
+                        of_slope, constant, of_d, KIND, L2, K, True,
                     )  # fmt: skip
                 else:
                     l, z, is_other = load_others(
@@ -379,12 +376,12 @@ def _loss_kernel(
                     e = tl.exp2((l - top) * LOG2_E)
                     store_gradient(
                         gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
-                        of_slope, constant, of_d, s_no_m, KIND, L2, K, False,
+                        of_slope, constant, of_d, KIND, L2, K, False,
                     )  # fmt: skip
         else:
             store_gradient(
                 gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
-                of_slope, constant, of_d, s_no_m, KIND, L2, K, False,
+                of_slope, constant, of_d, KIND, L2, K, False,
             )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ start + BLOCK - 1, of one row:
     e = exp(logit - top)      f = e / total      u = (h - k)/k = a e / m + g      v = 1 + u = h/k = a e / m + v_0
 
 Here a, g and v_0 are numbers of the row (`triton_loss.py`), and m is 1 in this formula for uniform noise, whose a
-contains the factor K. A cell of the vlb is k (u - log v), its slope s = dL/dh = 1 - k/h = u / v.
+contains the factor K. A cell of the vlb is k (u - log v), its slope s = dL/dh = 1 - k/h = u / v. Where m is read, m u
+and m v are formed: a slope then needs no division by m, and is 1 where m = 0, as it should be, since such a cell is h.
 
 PLAIN says that a block holds nothing but others that data can have, so that nothing has to be selected; most blocks of
 a long row do.
@@ -16,7 +17,7 @@ a long row do.
 import triton
 import triton.language as tl
 
-from usd3.kernels.triton_common import ABSORBING, LN_2, LOG2_E, TABLE, bregman, fast_log2, fast_reciprocal
+from usd3.kernels.triton_common import ABSORBING, LN_2, LOG2_E, TABLE, UNIFORM, bregman, fast_log2, fast_reciprocal
 
 __all__ = ["cells_of", "is_plain", "load_others", "store_gradient", "sum_of_others"]
 
@@ -81,11 +82,13 @@ def sum_of_others(
 
 @triton.jit
 def _ratio(e, a, g, v_0, m, KIND: tl.constexpr):
-    """u = (h - k)/k and v = 1 + u = h/k. Both are formed from a e / m: 1 + u would cancel where h is far below k."""
-    scaled = a * e
+    """m u = m (h - k)/k and m v = m h/k. Both are formed from a e: 1 + u would cancel where h is far below k."""
     if KIND == TABLE:
-        scaled = scaled / tl.where(m > 0, m, 1.0)
-    return scaled + g, scaled + v_0
+        scaled = tl.minimum(a * e, 1e37)  # both bounds are for m = 0
+        return scaled + g * m, tl.maximum(scaled + v_0 * m, 1e-37)
+    else:
+        scaled = a * e
+        return scaled + g, scaled + v_0
 
 
 @triton.jit
@@ -97,33 +100,35 @@ def cells_of(
 
     Args:
         e, z, is_other: (BLOCK,) exp(logit - top), categories, and which are others.
-        table: pointer to the row's noise m (K,) float64; read for TABLE alone.
+        table: pointer to the row's noise m (K,), in the type of e; read for TABLE alone.
         a, g, v_0: numbers of the row, see the head of this file.
         inverse: 1 / total, so that f = e inverse.
         shift: phi (f_x - [x = x_0]), of l2.
         uniform: m_z of all others where there is no table: 1/K, or 0 with absorbing noise.
 
     Returns:
-        m (u - log v), m s and e s (uniform noise: without the factor m), and e where m = 0: such a cell is h = A f, its
-        slope 1. Then, for l2 with d = f - shift m: d d, d f and d m. Absorbing noise has m = 0 in all cells, and the
-        first four are 0.
+        m (u - log v), m s and e s (uniform noise: without the factor m), and e where m = 0: such a cell is h = A f.
+        Then, for l2 with d = f - shift m: d d, d f and d m. Absorbing noise has m = 0 in all cells, and the first four
+        are 0.
     """
     m = 1.0
     nothing = tl.zeros_like(e)
     value, m_slope, e_slope, e_no_m, d_d, d_f, d_m = nothing, nothing, nothing, nothing, nothing, nothing, nothing
     if KIND == TABLE:
-        m = tl.load(table + z, mask=is_other, other=0.0).to(e.dtype)
+        m = tl.load(table + z, mask=is_other, other=0.0)
         e_no_m = tl.where(m > 0, 0.0, e)
     if KIND != ABSORBING:
-        u, v = _ratio(e, a, g, v_0, m, KIND)
-        value, m_slope = bregman(u, fast_log2(v) * LN_2, KIND == TABLE), u * fast_reciprocal(v)
+        mu, mv = _ratio(e, a, g, v_0, m, KIND)
         if KIND == TABLE:
-            value, m_slope = tl.where(m > 0, value, 0.0), tl.where(m > 0, m_slope, 0.0)
-        if not PLAIN:
-            value, m_slope = tl.where(is_other, value, 0.0), tl.where(is_other, m_slope, 0.0)
-        e_slope = m_slope * e
-        if KIND == TABLE:
-            value, m_slope, e_slope = value * m, m_slope * m, e_slope + e_no_m
+            per_m = fast_reciprocal(tl.where(m > 0, m, 1.0))
+            value = m * bregman(mu * per_m, fast_log2(mv * per_m) * LN_2, True)
+            value = tl.where(m > 0, value, 0.0)
+        else:
+            value = bregman(mu, fast_log2(mv) * LN_2)
+        slope = mu * fast_reciprocal(mv)
+        if KIND == UNIFORM and not PLAIN:
+            value, slope = tl.where(is_other, value, 0.0), tl.where(is_other, slope, 0.0)
+        m_slope, e_slope = m * slope, e * slope
     if L2:
         m_z = m if KIND == TABLE else uniform
         f = e * inverse
@@ -135,7 +140,7 @@ def cells_of(
 @triton.jit
 def store_gradient(
     gradient, e, z, is_other, x, x_0, g_x, g_0, table, a, g, v_0, inverse, shift, uniform,
-    of_slope, constant, of_d, s_no_m,
+    of_slope, constant, of_d,
     KIND: tl.constexpr, L2: tl.constexpr, K: tl.constexpr, PLAIN: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a block: f (dL/df - G_x - E) = e (constant + of_slope s + of_d d) at the others.
@@ -146,21 +151,17 @@ def store_gradient(
         of_slope: weight of vlb times A / total.
         constant: (weight of ce - G_x - E) / total.
         of_d: 2 times the weight of l2 / total.
-        s_no_m: the slope of cells with m = 0.
 
     The other arguments are those of `cells_of`.
     """
     m = 1.0
     if KIND == TABLE:
-        m = tl.load(table + z, mask=is_other, other=0.0).to(e.dtype)
+        m = tl.load(table + z, mask=is_other, other=0.0)
     if KIND == ABSORBING:
         inner = of_slope + constant
     else:
-        u, v = _ratio(e, a, g, v_0, m, KIND)
-        slope = u * fast_reciprocal(v)
-        if KIND == TABLE:
-            slope = tl.where(m > 0, slope, s_no_m)
-        inner = of_slope * slope + constant
+        mu, mv = _ratio(e, a, g, v_0, m, KIND)
+        inner = of_slope * (mu * fast_reciprocal(mv)) + constant
     if L2:
         m_z = m if KIND == TABLE else uniform
         inner += of_d * (e * inverse - shift * m_z)
