@@ -2,7 +2,8 @@
 
 For sequences: n-grams, k-mers, edit distance, copies of training data. For melodies also beats, rests and
 repetitions, for chorales the rules of voice leading, for texts entropy and words. For images: the features of a
-classifier. For tables: columns, pairs of columns and the closest training rows. For boards: the rules of Sudoku.
+classifier. For tables: columns, pairs of columns and the closest training rows. For boards: the rules of Sudoku. For any
+values of two methods on the same objects: the interval of their difference.
 """
 
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from usd3.metrics.melodies import melody_structure
     from usd3.metrics.ngrams import ngram_hellinger, ngram_outliers
     from usd3.metrics.novelty import copied_share, nearest_edits
+    from usd3.metrics.paired import Difference, paired_difference, paired_differences
     from usd3.metrics.parroting import Ratio, distances_to_matches, matching_rows, train_to_test_ratio
     from usd3.metrics.summary import Summary, format_table
     from usd3.metrics.tables import pair_trends, shapes
@@ -57,6 +59,7 @@ _MODULES = {  # imported on first use: torchmetrics is slow to import
     "usd3.metrics.melodies": ("melody_structure",),
     "usd3.metrics.ngrams": ("ngram_hellinger", "ngram_outliers"),
     "usd3.metrics.novelty": ("copied_share", "nearest_edits"),
+    "usd3.metrics.paired": ("Difference", "paired_difference", "paired_differences"),
     "usd3.metrics.parroting": ("Ratio", "distances_to_matches", "matching_rows", "train_to_test_ratio"),
     "usd3.metrics.summary": ("Summary", "format_table"),
     "usd3.metrics.tables": ("pair_trends", "shapes"),
@@ -67,6 +70,7 @@ __getattr__ = lazily(__name__, {name: module for module, names in _MODULES.items
 
 __all__ = [
     "BackoffChain",
+    "Difference",
     "EditDiversity",
     "ImageMetrics",
     "NgramHellinger",
@@ -100,6 +104,8 @@ __all__ = [
     "ngram_outliers",
     "obey_rules",
     "pair_trends",
+    "paired_difference",
+    "paired_differences",
     "position_composition",
     "precision_recall",
     "shapes",

@@ -1,0 +1,170 @@
+"""Is the difference between two methods more than chance? A paired bootstrap over groups of objects and over trainings.
+
+Methods are compared on the same objects. Objects of one group, such as the melodies of a song, are alike, so whole
+groups are drawn again, the same for all methods. Trainings are drawn again for each method by itself.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from usd3._internal.checks import as_count, require
+from usd3.metrics._arrays import Floats, Ints, as_array, as_sequences
+
+__all__ = ["Difference", "paired_difference", "paired_differences"]
+
+_AT_ONCE = 2**22  # numbers of objects in resamples that are drawn together
+_ENDS = (0.025, 0.975)  # of the interval, as shares of the resamples
+
+
+class Difference(NamedTuple):
+    """The mean of one method minus that of another.
+
+    Attributes:
+        mean: The difference.
+        low: The lower end of the 95 % interval; nan if all objects are of one group.
+        high: The upper end.
+        other_side: Twice the share of resamples whose difference has the other sign, at most 1. It is below 0.05 where
+            the interval does not contain 0; nan if there is no interval.
+        trainings: The number of trainings of both methods.
+        objects: The number of objects.
+        groups: The number of groups.
+    """
+
+    mean: float
+    low: float
+    high: float
+    other_side: float
+    trainings: tuple[int, int]
+    objects: int
+    groups: int
+
+    @property
+    def over_trainings(self) -> bool:
+        """Whether the interval is over trainings too: both methods need several. Otherwise it is over groups alone."""
+        return min(self.trainings) > 1
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval does not contain 0."""
+        return self.low > 0 or self.high < 0
+
+
+def paired_difference(
+    first: Any, second: Any, groups: Any = None, weights: Any = None, resamples: int = 10_000, seed: int = 0
+) -> Difference:
+    """The difference of the means of two methods, first minus second, with its 95 % interval.
+
+    Args:
+        first: (T, N) the value of each of N objects in each of T trainings; (N,) for one training.
+        second: (T', N) those of the other method, for the same objects.
+        groups: (N,) integers, equal for objects that belong together; None: each object is a group of its own.
+        weights: (N,) the weight of each object in the means, such as its number of elements; None: all weigh the same.
+        resamples: Number of resamples.
+        seed: Seed of the draws.
+    """
+    return paired_differences([first, second], groups, weights, resamples, seed)[0, 1]
+
+
+def paired_differences(
+    methods: Sequence[Any], groups: Any = None, weights: Any = None, resamples: int = 10_000, seed: int = 0
+) -> dict[tuple[int, int], Difference]:
+    """The differences of all pairs i < j of methods, method i minus method j.
+
+    A resample draws as many groups as there are, with replacement, and as many trainings of each method. With u_t draws
+    of training t, and M_t its mean over the drawn groups, the mean of a method in a resample is
+
+        mean_t M_t + c mean_t (u_t - 1) M_t,    c = sqrt(T / (T - 1)) sqrt(df / chi2_df),    df = T + T' - 2.
+
+    c = 1 would be the plain bootstrap, whose intervals are far too short for few trainings: draws from T values spread
+    less than the values by sqrt(1 - 1 / T), and nobody knows their spread from so few. The random chi2_df makes up for
+    both as Student's t does. Of equal methods that differ by their three trainings alone, about 5 % of the intervals
+    miss 0 (17 % with c = 1). Where trainings differ no more than single draws of objects do, intervals are too long.
+
+    Args:
+        methods: The values of each method, as in `paired_difference`.
+        groups: As in `paired_difference`.
+        weights: As in `paired_difference`.
+        resamples: Number of resamples.
+        seed: Seed of the draws.
+    """
+    values = _checked(methods)
+    num = values[0].shape[1]
+    group = np.arange(num) if groups is None else as_sequences(groups, "groups", "(N)")
+    require(group.shape == (num,), "groups.shape", group.shape, f"({num},), one for each object")
+    weight = np.ones(num) if weights is None else np.asarray(as_array(weights), dtype=np.float64)
+    fits = weight.shape == (num,) and bool((weight > 0).all() and np.isfinite(weight).all())
+    require(fits, "weights", weights, f"({num},) numbers > 0, one for each object")
+    resamples = as_count(resamples, "resamples", 1)
+    numbered = np.unique(group, return_inverse=True)[1].reshape(-1)
+    in_resamples = _means_of_resamples(values, numbered, weight, resamples, seed)
+    resampled = [_Resampled.of(means, np.random.default_rng([seed, 1, i])) for i, means in enumerate(in_resamples)]
+    means = [float((x @ weight).mean() / weight.sum()) for x in values]
+    found = {}
+    for i, j in combinations(range(len(values)), 2):
+        trainings, num_groups = (len(values[i]), len(values[j])), int(numbered.max()) + 1
+        differences = resampled[i].minus(resampled[j], trainings, np.random.default_rng([seed, 2]))
+        interval = _interval(differences) if num_groups > 1 else (math.nan,) * 3
+        found[i, j] = Difference(means[i] - means[j], *interval, trainings, num, num_groups)
+    return found
+
+
+def _checked(methods: Sequence[Any]) -> list[Floats]:
+    """The values of each method as (T, N)."""
+    require(len(methods) >= 2, "methods", len(methods), "at least two")
+    values = [np.atleast_2d(np.asarray(as_array(method), dtype=np.float64)) for method in methods]
+    for i, x in enumerate(values):
+        fits = x.ndim == 2 and x.size > 0 and x.shape[1] == values[0].shape[1]
+        require(fits, f"methods[{i}].shape", x.shape, "(T, N), with the same N objects for all methods")
+        require(bool(np.isfinite(x).all()), f"methods[{i}]", "nan or infinity", "finite values")
+    return values
+
+
+def _means_of_resamples(values: list[Floats], groups: Ints, weights: Floats, resamples: int, seed: int) -> list[Floats]:
+    """(R, T) for each method: the means of its trainings over the groups that each resample drew."""
+    num = int(groups.max()) + 1
+    sums = [np.stack([np.bincount(groups, weights * one, num) for one in x], axis=1) for x in values]  # (G, T)
+    totals = np.bincount(groups, weights, num)
+    generator, at_once = np.random.default_rng([seed, 0]), max(1, _AT_ONCE // num)
+    means = [np.empty((resamples, len(x))) for x in values]
+    for first in range(0, resamples, at_once):
+        rows = min(at_once, resamples - first)
+        drawn = generator.integers(0, num, (rows, num)) + num * np.arange(rows)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=rows * num).reshape(rows, num).astype(np.float64)
+        total = (counts @ totals)[:, None]
+        for part, of_groups in zip(means, sums):
+            part[first : first + rows] = counts @ of_groups / total
+    return means
+
+
+class _Resampled(NamedTuple):
+    """The mean of a method in each resample (R,), and what the draw of trainings adds to it, before the scale."""
+
+    over_groups: Floats
+    over_trainings: Floats
+
+    @classmethod
+    def of(cls, means: Floats, generator: np.random.Generator) -> "_Resampled":
+        resamples, trainings = means.shape
+        draws = generator.multinomial(trainings, np.full(trainings, 1 / trainings), resamples)
+        unbiased = math.sqrt(trainings / max(1, trainings - 1))
+        return cls(means.mean(1), unbiased * ((draws - 1) * means).mean(1))
+
+    def minus(self, other: "_Resampled", trainings: tuple[int, int], generator: np.random.Generator) -> Floats:
+        """The difference from another method in each resample, (R,)."""
+        difference = self.over_groups - other.over_groups
+        if min(trainings) == 1:
+            return difference
+        freedom = sum(trainings) - 2
+        scale = np.sqrt(freedom / generator.chisquare(freedom, len(difference)))
+        return np.asarray(difference + scale * (self.over_trainings - other.over_trainings))
+
+
+def _interval(differences: Floats) -> tuple[float, float, float]:
+    """Both ends of the interval, and twice the share of the resamples on the other side of 0."""
+    low, high = np.quantile(differences, _ENDS)
+    share = min((differences <= 0).mean(), (differences >= 0).mean())
+    return float(low), float(high), min(1.0, 2 * float(share))
