@@ -2,8 +2,8 @@
 
 For sequences: n-grams, k-mers, edit distance, copies of training data. For melodies also beats, rests and
 repetitions, for chorales the rules of voice leading, for texts entropy and words. For images: the features of a
-classifier. For tables: columns, pairs of columns and the closest training rows. For boards: the rules of Sudoku. For any
-values of two methods on the same objects: the interval of their difference.
+classifier. For tables: columns, pairs of columns and the closest training rows. For boards: the rules of Sudoku. For
+all data: the difference of two methods on the same objects, with its interval.
 """
 
 from typing import TYPE_CHECKING

@@ -74,15 +74,18 @@ def paired_differences(
 ) -> dict[tuple[int, int], Difference]:
     """The differences of all pairs i < j of methods, method i minus method j.
 
-    A resample draws as many groups as there are, with replacement, and as many trainings of each method. With u_t draws
-    of training t, and M_t its mean over the drawn groups, the mean of a method in a resample is
+    A resample draws as many groups as there are, with replacement, and as many trainings of each method: training t is
+    drawn u_t times, and M_t is its mean over the drawn groups. With D the difference of the means of all objects and
+    trainings, and [...] that of both methods, the difference in a resample is
 
-        mean_t M_t + c mean_t (u_t - 1) M_t,    c = sqrt(T / (T - 1)) sqrt(df / chi2_df),    df = T + T' - 2.
+        D + c_G ([mean_t M_t] - D) + c_T [sqrt(T / (T - 1)) mean_t (u_t - 1) M_t]
+        c_G = sqrt(G / (G - 1)) sqrt(df / chi2_df), df = G - 1;    c_T = sqrt(df / chi2_df), df = T + T' - 2.
 
-    c = 1 would be the plain bootstrap, whose intervals are far too short for few trainings: draws from T values spread
-    less than the values by sqrt(1 - 1 / T), and nobody knows their spread from so few. The random chi2_df makes up for
-    both as Student's t does. Of equal methods that differ by their three trainings alone, about 5 % of the intervals
-    miss 0 (17 % with c = 1). Where trainings differ no more than single draws of objects do, intervals are too long.
+    Without these factors it would be the plain bootstrap, whose intervals are too short for few groups or trainings:
+    draws from n values spread less than the values by sqrt(1 - 1 / n), and so few say little about their spread. Both
+    are made up for as Student's t does, chi2_df being random. Of methods that are equal but for their three trainings,
+    5 % of the intervals miss 0; of the plain bootstrap 17 %. Where trainings differ no more than draws of single
+    objects do, the intervals are too long: that chance is in both terms.
 
     Args:
         methods: The values of each method, as in `paired_difference`.
@@ -100,15 +103,20 @@ def paired_differences(
     require(fits, "weights", weights, f"({num},) numbers > 0, one for each object")
     resamples = as_count(resamples, "resamples", 1)
     numbered = np.unique(group, return_inverse=True)[1].reshape(-1)
+    num_groups = int(numbered.max()) + 1
     in_resamples = _means_of_resamples(values, numbered, weight, resamples, seed)
-    resampled = [_Resampled.of(means, np.random.default_rng([seed, 1, i])) for i, means in enumerate(in_resamples)]
-    means = [float((x @ weight).mean() / weight.sum()) for x in values]
+    resampled = [
+        _Resampled.of(float((x @ weight).mean() / weight.sum()), means, np.random.default_rng([seed, 1, i]))
+        for i, (x, means) in enumerate(zip(values, in_resamples))
+    ]
     found = {}
     for i, j in combinations(range(len(values)), 2):
-        trainings, num_groups = (len(values[i]), len(values[j])), int(numbered.max()) + 1
-        differences = resampled[i].minus(resampled[j], trainings, np.random.default_rng([seed, 2]))
-        interval = _interval(differences) if num_groups > 1 else (math.nan,) * 3
-        found[i, j] = Difference(means[i] - means[j], *interval, trainings, num, num_groups)
+        mean, trainings = resampled[i].mean - resampled[j].mean, (len(values[i]), len(values[j]))
+        interval = (math.nan,) * 3
+        if num_groups > 1:
+            generator = np.random.default_rng([seed, 2])
+            interval = _interval(_differences(resampled[i], resampled[j], num_groups, trainings, generator))
+        found[i, j] = Difference(mean, *interval, trainings, num, num_groups)
     return found
 
 
@@ -141,26 +149,40 @@ def _means_of_resamples(values: list[Floats], groups: Ints, weights: Floats, res
 
 
 class _Resampled(NamedTuple):
-    """The mean of a method in each resample (R,), and what the draw of trainings adds to it, before the scale."""
+    """The mean of a method, and what the draws of groups and of trainings add to it in each resample, (R,)."""
 
-    over_groups: Floats
-    over_trainings: Floats
+    mean: float
+    by_groups: Floats
+    by_trainings: Floats
 
     @classmethod
-    def of(cls, means: Floats, generator: np.random.Generator) -> "_Resampled":
+    def of(cls, mean: float, means: Floats, generator: np.random.Generator) -> "_Resampled":
         resamples, trainings = means.shape
         draws = generator.multinomial(trainings, np.full(trainings, 1 / trainings), resamples)
-        unbiased = math.sqrt(trainings / max(1, trainings - 1))
-        return cls(means.mean(1), unbiased * ((draws - 1) * means).mean(1))
+        return cls(mean, means.mean(1) - mean, _unbiased(trainings) * ((draws - 1) * means).mean(1))
 
-    def minus(self, other: "_Resampled", trainings: tuple[int, int], generator: np.random.Generator) -> Floats:
-        """The difference from another method in each resample, (R,)."""
-        difference = self.over_groups - other.over_groups
-        if min(trainings) == 1:
-            return difference
-        freedom = sum(trainings) - 2
-        scale = np.sqrt(freedom / generator.chisquare(freedom, len(difference)))
-        return np.asarray(difference + scale * (self.over_trainings - other.over_trainings))
+
+def _differences(
+    first: _Resampled, second: _Resampled, groups: int, trainings: tuple[int, int], generator: np.random.Generator
+) -> Floats:
+    """The difference of two methods in each resample, (R,)."""
+    resamples = len(first.by_groups)
+    scale = _unbiased(groups) * _student(groups - 1, resamples, generator)
+    differences = first.mean - second.mean + scale * (first.by_groups - second.by_groups)
+    if min(trainings) > 1:
+        scale = _student(sum(trainings) - 2, resamples, generator)
+        differences += scale * (first.by_trainings - second.by_trainings)
+    return differences
+
+
+def _unbiased(count: int) -> float:
+    """What makes the spread of draws from so many values that of the values; 1 for a single one."""
+    return math.sqrt(count / max(1, count - 1))
+
+
+def _student(freedom: int, num: int, generator: np.random.Generator) -> Floats:
+    """(num,) random factors that turn normal deviations into those of Student's t."""
+    return np.sqrt(freedom / generator.chisquare(freedom, num))
 
 
 def _interval(differences: Floats) -> tuple[float, float, float]:
