@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from usd3.metrics.chains import BackoffChain
     from usd3.metrics.chorales import chorale_structure
     from usd3.metrics.closest import equal_rows, nearest_distances, share_nearer
-    from usd3.metrics.continuations import EditDiversity, NgramHellinger, NgramOutliers, evaluate_continuations
+    from usd3.metrics.continuations import (
+        EditDiversity,
+        NgramHellinger,
+        NgramOutliers,
+        continuation_distances,
+        evaluate_continuations,
+    )
     from usd3.metrics.edits import edit_diversity
     from usd3.metrics.feature_sets import frechet_distance, label_score, nearest, precision_recall
     from usd3.metrics.images import ImageMetrics, image_metrics
@@ -43,7 +49,13 @@ _MODULES = {  # imported on first use: torchmetrics is slow to import
     "usd3.metrics.chorales": ("chorale_structure",),
     "usd3.metrics.closest": ("equal_rows", "nearest_distances", "share_nearer"),
     "usd3.metrics.boards": ("are_solved", "obey_rules", "violations"),
-    "usd3.metrics.continuations": ("EditDiversity", "NgramHellinger", "NgramOutliers", "evaluate_continuations"),
+    "usd3.metrics.continuations": (
+        "EditDiversity",
+        "NgramHellinger",
+        "NgramOutliers",
+        "continuation_distances",
+        "evaluate_continuations",
+    ),
     "usd3.metrics.edits": ("edit_diversity",),
     "usd3.metrics.feature_sets": ("frechet_distance", "label_score", "nearest", "precision_recall"),
     "usd3.metrics.images": ("ImageMetrics", "image_metrics"),
@@ -81,6 +93,7 @@ __all__ = [
     "are_solved",
     "chorale_structure",
     "composition_distance",
+    "continuation_distances",
     "copied_share",
     "distances_to_matches",
     "distinct_ngrams",
