@@ -3,13 +3,18 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from usd3.bench.cost_tables import cost_heading
 from usd3.cli.sample import CorrectorOptions
 from usd3.cli.sweep import label
-from usd3.evaluation.comparison import Row, heading, read_references, read_row
+from usd3.evaluation.comparison import Row, combined, heading, read_references, read_row, trainings_note
+from usd3.evaluation.differences import Intervals, paired
+from usd3.metrics.summary import Summary, summarise
 from usd3_paper.study import Study, measured_on, typed
 
 __all__ = ["collect"]
@@ -60,20 +65,33 @@ def _replaced(value: Any, replaced: Mapping[str, str]) -> Any:
 
 
 def _compare(folder: Path) -> dict[str, Any]:
-    """Of `usd3 compare`; a method that failed has no file."""
-    recipes = _read(folder / "comparison.json")["methods"]
-    files = {name: folder / name / "comparison.json" for name in recipes}
-    results = {name: _read(file) for name, file in files.items() if file.is_file()}
-    if not results:
+    """Of `usd3 compare`; a training that failed has no file."""
+    about = _read(folder / "comparison.json")
+    trainings = about.get("trainings") or {name: [name] for name in about["methods"]}  # older ones do not group them
+    parts: dict[str, list[Any]] = {}
+    for method, names in trainings.items():
+        files = [folder / name / "comparison.json" for name in names]
+        if found := [_read(file) for file in files if file.is_file()]:
+            parts[method] = found
+    if not parts:
         return {}
+    rows = [combined([read_row(method, part) for part in found]) for method, found in parts.items()]
+    repeats = trainings_note({method: len(found) for method, found in parts.items()})
     file = folder / "references.json"
     references = read_references(_read(file)) if file.is_file() else []
     return {
-        "about": heading(next(iter(results.values()))),
-        "recipes": recipes,
-        "rows": {name: _cells(read_row(name, part)) | _distances(part) for name, part in results.items()},
+        "about": f"{heading(next(iter(parts.values()))[0])}{repeats}",
+        "recipes": {method: about["methods"][method] for method in trainings},
+        "rows": {row.label: _cells(row) | _distances(parts[row.label]) for row in rows},
         "references": {row.label: _cells(row) for row in references},
+        **_intervals(rows),
     }
+
+
+def _intervals(rows: Sequence[Row]) -> dict[str, Any]:
+    """What the paired intervals show, for the marks of the tables; nothing if only means are known."""
+    intervals = Intervals.of(rows, paired(rows))
+    return {"intervals": asdict(intervals)} if intervals.worse else {}
 
 
 def _evaluate(file: Path) -> dict[str, Any]:
@@ -94,6 +112,7 @@ def _sweep(folder: Path) -> dict[str, Any]:
         "about": heading(results[0]),
         "rows": {row.label: _cells(row) for row in rows},
         "references": {row.label: _cells(row) for row in read_references(results[0])},
+        **_intervals(rows),
     }
 
 
@@ -123,13 +142,24 @@ def _cells(row: Row) -> Cells:
     return {key: {part: _finite(v) for part, v in cell.items()} for key, cell in (metrics | costs).items()}
 
 
-def _distances(results: Mapping[str, Any]) -> Cells:
-    """The two distances in each train-to-test ratio: to the held-out object, and to the training objects."""
-    return {
-        f"{name.lower().replace(' ', '_')}_{side}": {"mean": _finite(part[side]), "std": _finite(part[f"{side}_std"])}
-        for name, part in results.get("parroting", {}).items()
-        for side in ("to_test", "to_train")
-    }
+def _distances(trainings: Sequence[Mapping[str, Any]]) -> Cells:
+    """The two distances in each train-to-test ratio: to the held-out object, and to the training objects.
+
+    Their standard deviations are over the trainings; of a single training over its runs.
+    """
+    cells = {}
+    for name in trainings[0].get("parroting", {}):
+        parts = [training["parroting"][name] for training in trainings if name in training.get("parroting", {})]
+        for side in ("to_test", "to_train"):
+            means = [_number(part[side]) for part in parts]
+            summary = summarise(np.array(means)) if parts[1:] else Summary(means[0], _number(parts[0][f"{side}_std"]))
+            cell = {part: _finite(value) for part, value in summary._asdict().items()}
+            cells[f"{name.lower().replace(' ', '_')}_{side}"] = cell
+    return cells
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _finite(value: float) -> float | None:

@@ -111,4 +111,8 @@ def compare(options: CompareOptions, base: Sequence[str], read: Callable[[Sequen
 
 
 def _summary(entries: Sequence[Entry], settings: EvaluationSettings) -> dict[str, Any]:
-    return {"methods": {entry.label: entry.source for entry in entries}, "evaluation": asdict(settings)}
+    trainings: dict[str, list[str]] = {}
+    for entry in entries:
+        trainings.setdefault(entry.method, []).append(entry.label)
+    methods = {entry.label: entry.source for entry in entries}
+    return {"methods": methods, "trainings": trainings, "evaluation": asdict(settings)}
