@@ -6,11 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from usd3.bench.cost_tables import cost_heading
 from usd3.cli.sample import CorrectorOptions
 from usd3.cli.sweep import label
-from usd3.evaluation.comparison import Row, heading, read_references, read_row
-from usd3_paper.study import Study, measured_on, typed
+from usd3.evaluation.comparison import Row, combined, heading, read_references, read_row
+from usd3.metrics.summary import Summary, summarise
+from usd3_paper.processes import typed
+from usd3_paper.state import measured_on
+from usd3_paper.study import Settings, Study
 
 __all__ = ["collect"]
 
@@ -18,7 +23,7 @@ Cells = dict[str, dict[str, float | None]]
 
 
 def collect(
-    study: Study, folder: Path, budget: float | None, commands: Sequence[Sequence[str]], replaced: Mapping[str, str]
+    study: Study, folder: Path, settings: Settings, commands: Sequence[Sequence[str]], replaced: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """The results of a study so far; None if there are none yet.
 
@@ -26,7 +31,7 @@ def collect(
         study: says which files and folders have results, and which command wrote them: "compare", "evaluate",
             "sweep", "cost", or "file" for a file that has the form of these results already.
         folder: of the study.
-        budget: minutes of each training; None: as the study says.
+        settings: the options of the run, with the steps and minutes of each training.
         commands: what was run.
         replaced: the names to write in place of folders of this machine.
     """
@@ -40,7 +45,8 @@ def collect(
         return None
     return {
         "study": study.name,
-        "budget_minutes": study.budget if budget is None else budget,
+        "budget_minutes": None if study.steps else settings.budget or study.budget,
+        "budget_steps": settings.steps or study.steps,
         "commands": [typed(command) for command in _replaced(commands, replaced)],
         **measured_on(folder),
         **_replaced(results, replaced),
@@ -60,20 +66,34 @@ def _replaced(value: Any, replaced: Mapping[str, str]) -> Any:
 
 
 def _compare(folder: Path) -> dict[str, Any]:
-    """Of `usd3 compare`; a method that failed has no file."""
-    recipes = _read(folder / "comparison.json")["methods"]
-    files = {name: folder / name / "comparison.json" for name in recipes}
-    results = {name: _read(file) for name, file in files.items() if file.is_file()}
-    if not results:
+    """Of `usd3 compare`; a training that failed has no file."""
+    about = _read(folder / "comparison.json")
+    trainings = about.get("trainings") or {name: [name] for name in about["methods"]}  # older ones do not group them
+    parts: dict[str, list[Any]] = {}
+    for method, names in trainings.items():
+        files = [folder / name / "comparison.json" for name in names]
+        if found := [_read(file) for file in files if file.is_file()]:
+            parts[method] = found
+    if not parts:
         return {}
+    rows = [combined([read_row(method, part) for part in found]) for method, found in parts.items()]
+    repeats = _repeats({method: len(found) for method, found in parts.items()})
     file = folder / "references.json"
     references = read_references(_read(file)) if file.is_file() else []
     return {
-        "about": heading(next(iter(results.values()))),
-        "recipes": recipes,
-        "rows": {name: _cells(read_row(name, part)) | _distances(part) for name, part in results.items()},
+        "about": f"{heading(next(iter(parts.values()))[0])}{repeats}",
+        "recipes": {method: about["methods"][method] for method in trainings},
+        "rows": {row.label: _cells(row) | _distances(parts[row.label]) for row in rows},
         "references": {row.label: _cells(row) for row in references},
     }
+
+
+def _repeats(counts: Mapping[str, int]) -> str:
+    """How often each method was trained, for the heading; empty if each was trained once."""
+    if max(counts.values()) == 1:
+        return ""
+    listed = ", ".join(f"{label} {count}" for label, count in counts.items())
+    return f"; trainings: {listed}; ± is over these where there are several, else over the draws"
 
 
 def _evaluate(file: Path) -> dict[str, Any]:
@@ -123,13 +143,24 @@ def _cells(row: Row) -> Cells:
     return {key: {part: _finite(v) for part, v in cell.items()} for key, cell in (metrics | costs).items()}
 
 
-def _distances(results: Mapping[str, Any]) -> Cells:
-    """The two distances in each train-to-test ratio: to the held-out object, and to the training objects."""
-    return {
-        f"{name.lower().replace(' ', '_')}_{side}": {"mean": _finite(part[side]), "std": _finite(part[f"{side}_std"])}
-        for name, part in results.get("parroting", {}).items()
-        for side in ("to_test", "to_train")
-    }
+def _distances(trainings: Sequence[Mapping[str, Any]]) -> Cells:
+    """The two distances in each train-to-test ratio: to the held-out object, and to the training objects.
+
+    Their standard deviations are over the trainings; of a single training over its runs.
+    """
+    cells = {}
+    for name in trainings[0].get("parroting", {}):
+        parts = [training["parroting"][name] for training in trainings if name in training.get("parroting", {})]
+        for side in ("to_test", "to_train"):
+            means = [_number(part[side]) for part in parts]
+            summary = summarise(np.array(means)) if parts[1:] else Summary(means[0], _number(parts[0][f"{side}_std"]))
+            cell = {part: _finite(value) for part, value in summary._asdict().items()}
+            cells[f"{name.lower().replace(' ', '_')}_{side}"] = cell
+    return cells
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _finite(value: float) -> float | None:
