@@ -9,14 +9,19 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from usd3._internal.files import write_whole
+from usd3._internal.graphs import SETTLED
 from usd3._internal.progress import say
 from usd3._internal.tables import Table
 from usd3.bench.cost import CostSettings, measure_cost, random_tokens
 from usd3.bench.machine import machine
+from usd3.training.classifier import ClassifierConfig, ClassifierTraining
+from usd3.training.images import FitConfig, fit_images
 from usd3.training.options import Recipe
+from usd3.training.vqgan import VQGANConfig, VQGANTraining
 from usd3_paper.work import Work, work_of
 
 __all__ = ["Part", "Speed", "estimate", "speeds"]
@@ -61,14 +66,14 @@ def estimate(parts: Sequence[Part], folder: Path, price: float | None = None) ->
         price: of an hour; None: there is no column of costs.
     """
     works = {part.study: work_of(part.left, part.done, part.objects) for part in parts}
-    measured = speeds([(work.recipe, part.objects) for part in parts for work in works[part.study][0]], folder)
+    measured = speeds([(work, part.objects) for part in parts for work in works[part.study][0]], folder)
     rows, total, uncounted = [], [0.0, 0.0, 0.0], []
     for part in parts:
         found, unknown = works[part.study]
         numbers = [
             float(sum(work.trainings for work in found if work.steps)),
             float(sum(work.trainings * work.steps for work in found)),
-            sum(_minutes(work, measured.get(_network(work.recipe, part.objects))) for work in found if work.recipe),
+            sum(_minutes(work, measured.get(_network(work, part.objects))) for work in found),
         ]
         total = [before + number for before, number in zip(total, numbers)]
         uncounted += [f"{part.study}: {', '.join(unknown)}"] if unknown else []
@@ -78,11 +83,11 @@ def estimate(parts: Sequence[Part], folder: Path, price: float | None = None) ->
     return Table(head, [rows, [["in all", *_cells(total, price), ""]]], notes).text()
 
 
-def speeds(needed: Sequence[tuple[Recipe | None, Mapping[str, Any]]], folder: Path) -> dict[str, Speed]:
+def speeds(needed: Sequence[tuple[Work, Mapping[str, Any]]], folder: Path) -> dict[str, Speed]:
     """The speed of each network, timed now where it was not timed on this machine before.
 
     Args:
-        needed: recipes, each with the objects of its data. Recipes of the same network and batch are timed once: their
+        needed: work, each with the objects of its data. Trainings of the same network and batch are timed once: their
             losses differ by a few per cent.
         folder: keeps the file of the speeds.
     """
@@ -91,21 +96,22 @@ def speeds(needed: Sequence[tuple[Recipe | None, Mapping[str, Any]]], folder: Pa
     file = folder / _FILE
     kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     known = kept.get("speeds", {}) if kept.get("machine") == about else {}
-    todo = {_network(recipe, objects): (recipe, objects) for recipe, objects in needed if recipe is not None}
-    for number, (network, (recipe, objects)) in enumerate(todo.items(), start=1):
+    todo = {_network(work, objects): (work, objects) for work, objects in needed if work.recipe or work.images}
+    for number, (network, (work, objects)) in enumerate(todo.items(), start=1):
         if network not in known:
-            say(f"timing {_STEPS} steps and {_CALLS} draws of network {number} of {len(todo)}")
-            known[network] = _timed(recipe, objects, device)
+            say(f"timing network {number} of {len(todo)}: {_STEPS} training steps and {_CALLS} calls")
+            has_recipe = work.recipe is not None
+            known[network] = _timed(work.recipe, objects, device) if has_recipe else _timed_images(work.images, device)
             write_whole(file, json.dumps({"machine": about, "speeds": known}, indent=1) + "\n")
     return {network: Speed(*known[network]) for network in todo}
 
 
-def _network(recipe: Recipe | None, objects: Mapping[str, Any]) -> str:
+def _network(work: Work, objects: Mapping[str, Any]) -> str:
     """What the time of a step depends on: the network, the batch and the objects."""
-    if recipe is None:
-        return ""
+    if work.recipe is None:
+        return work.images
     shape, K = objects["shape"], objects["categories"]
-    return json.dumps([asdict(recipe.model), recipe.training.batch_size, shape, K], sort_keys=True)
+    return json.dumps([asdict(work.recipe.model), work.recipe.training.batch_size, shape, K], sort_keys=True)
 
 
 def _timed(recipe: Recipe, objects: Mapping[str, Any], device: torch.device) -> Speed:
@@ -126,6 +132,24 @@ def _timed(recipe: Recipe, objects: Mapping[str, Any], device: torch.device) -> 
         values = measure_cost(replace(recipe, data=data, training=training), settings, device).values
     scale = recipe.training.batch_size / training.batch_size
     return Speed(values["train_ms"].mean * scale, values["sample_hours"].mean * 3_600_000 / settings.draw_steps)
+
+
+def _timed_images(program: str, device: torch.device) -> Speed:
+    """Time some real steps of a classifier or a VQGAN on random images, the VQGAN with the loss of a classifier."""
+    on_gpu, last = device.type == "cuda", SETTLED + _STEPS
+    batch = FitConfig().batch_size if on_gpu else _ON_CPU
+    with tempfile.TemporaryDirectory() as scratch, redirect_stderr(StringIO()):
+        folder, file = Path(scratch), Path(scratch) / "images.npz"
+        pixels = np.random.default_rng(0).integers(256, size=(batch + 8, 32, 32, 3), dtype=np.uint8)
+        np.savez(file, train=pixels[8:], test=pixels[:8])
+        how: dict[str, Any] = {"images": str(file), "steps": last, "batch_size": batch, "checkpoint_every": last}
+        how["precision"] = "bf16" if on_gpu else "fp32"
+        fit_images(ClassifierConfig(**how), ClassifierTraining, folder / "classifier", progress=False)
+        if program == "vqgan":
+            config = VQGANConfig(**how, perceptual=str(folder / "classifier"), gan_start=0.0)
+            fit_images(config, VQGANTraining, folder / "vqgan", progress=False)
+        minutes = json.loads((folder / program / "config.json").read_text(encoding="utf-8"))["minutes"]
+    return Speed(minutes * 60_000 / _STEPS * FitConfig().batch_size / batch, 0.0)
 
 
 def _minutes(work: Work, speed: Speed | None) -> float:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def recipe_of(words: Sequence[str], options: list[str]) -> Recipe:
     """The recipe of some words and the options after them; later ones overrule earlier ones, options overrule all."""
     sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
     files = [_file(word) for word in words]
-    for content in [read_yaml(file) for file in files if file is not None]:
+    for content in [_content(file) for file in files if file is not None]:
         for name, values in sections.items():
             values |= content.get(name, {})
     for before, word in pairwise(options):
@@ -89,6 +90,11 @@ def _file(word: str) -> Path | None:
         return find_recipe(word)
     places = [Path(word), _CHECKOUT / word] if Path(word).suffix in (".yaml", ".yml") else []
     return next(filter(Path.is_file, places), None)
+
+
+@cache
+def _content(file: Path) -> Any:
+    return read_yaml(file)
 
 
 # ---- a table for a page -------------------------------------------------------------------------------------------

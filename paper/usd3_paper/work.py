@@ -9,11 +9,13 @@ import yaml  # type: ignore[import-untyped]
 from usd3.cli.parsing import value_of
 from usd3.cli.sweep import correctors
 from usd3.evaluation.settings import EvaluationSettings
+from usd3.training.images import FitConfig
 from usd3.training.options import Recipe
 from usd3_paper.recipes import methods_of
 
 __all__ = ["Work", "work_of"]
 
+_COUNTED = ("compare", "train", "evaluate", "classifier", "vqgan")
 _IMAGES = 10_000  # drawn by default where images are drawn
 
 
@@ -22,11 +24,12 @@ class Work:
     """What one training takes, with the measurement of its model.
 
     Args:
-        recipe: of the training; None: unknown, so that it cannot be estimated.
+        recipe: of the training; None: unknown, so that it cannot be estimated, or that of a network for images.
         steps: training steps.
         minutes: the most that the training takes; None: any.
         trainings: how many of these.
         calls: objects drawn or measured, times the network calls of each.
+        images: the command that trains a network for images, "classifier" or "vqgan"; empty: a diffusion model.
     """
 
     recipe: Recipe | None
@@ -34,6 +37,7 @@ class Work:
     minutes: float | None = None
     trainings: int = 1
     calls: int = 0
+    images: str = ""
 
 
 def work_of(
@@ -49,7 +53,7 @@ def work_of(
     if not objects:
         return [], list(dict.fromkeys(command[0] for command in left))
     todo, before = _works(left, objects), _works(done, objects)
-    unknown = [command[0] for command in left if command[0] not in ("compare", "train", "evaluate")]
+    unknown = [command[0] for command in left if command[0] not in _COUNTED]
     works = [_less(work, before[place]) if place in before else work for place, work in todo.items()]
     return [work for work in works if work.trainings or work.calls], list(dict.fromkeys(unknown))
 
@@ -68,6 +72,9 @@ def _works(commands: Sequence[Sequence[str]], objects: Mapping[str, Any]) -> dic
         elif command[0] == "train":
             (model,) = methods_of(command)
             works[model.label] = _trained(model.recipe)
+        elif command[0] in ("classifier", "vqgan"):
+            steps = int(value_of("--steps", list(command)) or FitConfig().steps)
+            works[str(value_of("--run", list(command)))] = Work(None, steps, images=command[0])
         elif command[0] == "evaluate":
             works[command[1]] = _evaluated(command, works.get(command[1], Work(None, trainings=0)), objects)
     return works
@@ -104,7 +111,7 @@ def _evaluated(command: Sequence[str], work: Work, objects: Mapping[str, Any]) -
 def _calls(command: Sequence[str], prefix: str, objects: Mapping[str, Any]) -> int:
     """Objects times network calls of an evaluation: to draw, and for the bound on held-out objects."""
     settings = _settings(command, prefix)
-    held_out = min(objects["held_out"], settings.limit or objects["held_out"])
+    held_out = int(min(objects["held_out"], settings.limit or objects["held_out"]))
     return _drawn(command, prefix, objects) * (settings.steps or 100) + held_out * settings.bound_samples
 
 
@@ -113,7 +120,7 @@ def _drawn(command: Sequence[str], prefix: str, objects: Mapping[str, Any]) -> i
     settings, options = _settings(command, prefix), list(command)
     if len(objects["shape"]) > 1:
         return settings.runs * int(value_of(f"{prefix}images.num", options) or _IMAGES)
-    return settings.runs * min(objects["held_out"], settings.limit or objects["held_out"])
+    return settings.runs * int(min(objects["held_out"], settings.limit or objects["held_out"]))
 
 
 def _settings(command: Sequence[str], prefix: str) -> EvaluationSettings:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from support.places import ROOT
 from usd3._internal.yaml_json import read_yaml
 from usd3.cli.main import main
+from usd3.training.classifier import ClassifierConfig
+from usd3.training.vqgan import VQGANConfig
 from usd3_paper import Study, estimate, processes
 from usd3_paper.estimate import Part, Speed
 from usd3_paper.recipes import methods_of
 from usd3_paper.study import Settings
-from usd3_paper.work import work_of
+from usd3_paper.work import Work, work_of
 
 PAPER = ROOT / "paper"
 STUDY = """
@@ -224,9 +227,26 @@ def test_a_network_is_timed_by_real_steps_and_draws(tmp_path):
     tiny = ["train", "bach-small", "--run", "x", "--model.dim", "16", "--model.depth", "1", "--model.heads", "2"]
     (model,) = methods_of([*tiny, "--training.batch_size", "8"])
     objects = {"shape": [6], "categories": 5, "held_out": 3}
-    (speed,) = estimate.speeds([(model.recipe, objects)] * 2, tmp_path).values()
+    (speed,) = estimate.speeds([(Work(model.recipe), objects)] * 2, tmp_path).values()
     assert speed.step_ms > 0
     assert speed.call_ms > 0
+
+
+def test_networks_for_images_count_too(tmp_path, monkeypatch):
+    small = {"filters": [4, 8], "blocks": 1, "discriminator_width": 4}
+    monkeypatch.setattr(estimate, "VQGANConfig", partial(VQGANConfig, **small))
+    monkeypatch.setattr(estimate, "ClassifierConfig", partial(ClassifierConfig, width=4, blocks=1))
+    study = Study.read(PAPER, "image-tokens")
+    works, unknown = work_of(study.commands(PAPER, tmp_path, Settings("x", None, None, 1)), [], {"shape": [8, 8]})
+    assert [(work.images, work.steps) for work in works] == [
+        ("classifier", 4000),
+        ("classifier", 16_000),
+        ("vqgan", 16_000),
+    ]
+    assert unknown == ["encode"]
+    found = estimate.speeds([(work, {}) for work in works], tmp_path)
+    assert found.keys() == {"classifier", "vqgan"}
+    assert all(speed.step_ms > 0 for speed in found.values())
 
 
 # ---- the studies of the project -----------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ def main() -> None:
     given = (torch.arange(songs.shape[1]) < PREFIX).expand(songs.shape)
     lines = [["truth", "", "", len(songs), share(songs)]]
     for model, temperature, steps in (draw.rsplit(",", 2) for draw in options.draw):
-        settings = {"num_steps": int(steps), "temperature": float(temperature), "seed": 1}
-        drawn = usd3.Pipeline.from_pretrained(model).sample(tokens=songs, given=given, **settings)
+        pipeline = usd3.Pipeline.from_pretrained(model)
+        drawn = pipeline.sample(tokens=songs, given=given, num_steps=int(steps), temperature=float(temperature), seed=1)
         lines.append([model, temperature, steps, len(songs), share(drawn)])
     with open(options.out, "w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
