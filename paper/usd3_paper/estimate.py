@@ -100,8 +100,8 @@ def speeds(needed: Sequence[tuple[Work, Mapping[str, Any]]], folder: Path) -> di
     for number, (network, (work, objects)) in enumerate(todo.items(), start=1):
         if network not in known:
             say(f"timing network {number} of {len(todo)}: {_STEPS} training steps and {_CALLS} calls")
-            has_recipe = work.recipe is not None
-            known[network] = _timed(work.recipe, objects, device) if has_recipe else _timed_images(work.images, device)
+            recipe = work.recipe
+            known[network] = _timed_images(work.images, device) if recipe is None else _timed(recipe, objects, device)
             write_whole(file, json.dumps({"machine": about, "speeds": known}, indent=1) + "\n")
     return {network: Speed(*known[network]) for network in todo}
 
