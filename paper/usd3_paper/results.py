@@ -93,7 +93,7 @@ def _repeats(counts: Mapping[str, int]) -> str:
     if max(counts.values()) == 1:
         return ""
     listed = ", ".join(f"{label} {count}" for label, count in counts.items())
-    return f"; trainings: {listed}; ± is over these where there are several, else over the draws"
+    return f"; trainings: {listed}; ± is over these where there are several"
 
 
 def _evaluate(file: Path) -> dict[str, Any]:

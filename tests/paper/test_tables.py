@@ -159,7 +159,7 @@ def test_several_trainings_of_a_method_are_one_row_with_the_spread_over_them(tmp
         (tmp_path / label / "comparison.json").write_text(json.dumps(found))
     part = results._compare(tmp_path)
     assert list(part["rows"]) == list(part["recipes"]) == ["a", "b"]
-    assert part["about"].endswith("; trainings: a 2, b 1; ± is over these where there are several, else over the draws")
+    assert part["about"].endswith("; trainings: a 2, b 1; ± is over these where there are several")
     assert part["rows"]["a"]["bits_per_element"] == pytest.approx({"mean": 1.5, "std": 0.5**0.5})
     assert part["rows"]["a"]["3g_hellinger"] == pytest.approx({"mean": 0.15, "std": 0.005**0.5})
     assert part["rows"]["b"]["3g_hellinger"] == {"mean": 0.4, "std": 0.5}  # over the draws of the only one
