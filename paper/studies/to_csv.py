@@ -53,7 +53,7 @@ def shown(value: Any) -> str:
         return str(value)
     if math.isnan(value):
         return ""
-    return f"{value:.4f}" if abs(value) >= 0.01 and not value.is_integer() else f"{value:.12g}"
+    return f"{value:.4f}" if abs(value) >= 0.001 and not value.is_integer() else f"{value:.12g}"
 
 
 def main() -> None:
