@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 from usd3.bench.cost_tables import cost_heading
 from usd3.cli.sample import CorrectorOptions
 from usd3.cli.sweep import label
-from usd3.evaluation.comparison import Row, combined, heading, read_references, read_row
+from usd3.evaluation.comparison import Row, combined, heading, read_references, read_row, trainings_note
+from usd3.evaluation.differences import Intervals, paired
 from usd3.metrics.summary import Summary, summarise
 from usd3_paper.processes import typed
 from usd3_paper.state import measured_on
@@ -77,7 +79,7 @@ def _compare(folder: Path) -> dict[str, Any]:
     if not parts:
         return {}
     rows = [combined([read_row(method, part) for part in found]) for method, found in parts.items()]
-    repeats = _repeats({method: len(found) for method, found in parts.items()})
+    repeats = trainings_note({method: len(found) for method, found in parts.items()})
     file = folder / "references.json"
     references = read_references(_read(file)) if file.is_file() else []
     return {
@@ -85,15 +87,14 @@ def _compare(folder: Path) -> dict[str, Any]:
         "recipes": {method: about["methods"][method] for method in trainings},
         "rows": {row.label: _cells(row) | _distances(parts[row.label]) for row in rows},
         "references": {row.label: _cells(row) for row in references},
+        **_intervals(rows),
     }
 
 
-def _repeats(counts: Mapping[str, int]) -> str:
-    """How often each method was trained, for the heading; empty if each was trained once."""
-    if max(counts.values()) == 1:
-        return ""
-    listed = ", ".join(f"{label} {count}" for label, count in counts.items())
-    return f"; trainings: {listed}; ± is over these where there are several"
+def _intervals(rows: Sequence[Row]) -> dict[str, Any]:
+    """What the paired intervals show, for the marks of the tables; nothing if only means are known."""
+    intervals = Intervals.of(rows, paired(rows))
+    return {"intervals": asdict(intervals)} if intervals.worse else {}
 
 
 def _evaluate(file: Path) -> dict[str, Any]:
@@ -114,6 +115,7 @@ def _sweep(folder: Path) -> dict[str, Any]:
         "about": heading(results[0]),
         "rows": {row.label: _cells(row) for row in rows},
         "references": {row.label: _cells(row) for row in read_references(results[0])},
+        **_intervals(rows),
     }
 
 

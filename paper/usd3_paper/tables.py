@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from usd3._internal.tables import RANKS, Cell, Table, ranks, with_spread
+from usd3._internal.tables import RANKS, Cell, Table, not_worse, ranks, with_spread
 from usd3._internal.yaml_json import read_yaml
+from usd3.evaluation.differences import Intervals
 from usd3_paper.recipes import recipes_table
 
 __all__ = ["Line", "PaperTable"]
@@ -17,6 +18,8 @@ __all__ = ["Line", "PaperTable"]
 OURS, PAPER = "ours", "paper"
 Results = Mapping[str, Any]
 _NONE: Results = {"rows": {}, "references": {}}
+_NO_INTERVALS = Intervals()
+_BY_MEAN = "by the means alone, which may be chance"
 
 
 class Line(NamedTuple):
@@ -129,16 +132,34 @@ class PaperTable:
         cells = tuple(printed.get(key) or "-" for key in self.columns)
         return [Line(label if label in self.rows else "", name, PAPER, cells, tuple(map(_first_number, cells)))]
 
-    def ranks(self, lines: Sequence[Line]) -> list[list[int]]:
-        """For each line the rank of its cells: 1 for the best and 2 for the second best of ours, or of the paper's."""
+    def ranks(self, lines: Sequence[Line], intervals: Intervals = _NO_INTERVALS) -> list[list[int]]:
+        """For each line the rank of its cells: 1 for the best and 2 for the second best of ours, or of the paper's.
+
+        In columns with intervals, it is 1 for each of ours that is not shown to be worse than the best of ours.
+        """
         ranked = [[0] * len(self.columns) for _ in lines]
-        for j, title in enumerate(self.columns.values()):
+        with_intervals = self._with_intervals(lines, intervals)
+        for j, (key, title) in enumerate(self.columns.items()):
             for source in (OURS, PAPER) if title[-1] in "↓↑" else ():
                 rivals = [i for i, line in enumerate(lines) if line.label and line.source == source]
-                values = [_as_shown(lines[i].values[j], source) for i in rivals]
-                for i, rank in zip(rivals, ranks(values, title[-1] == "↑")):
-                    ranked[i][j] = rank
+                values = [lines[i].values[j] for i in rivals]
+                if source == OURS and key in with_intervals:
+                    labels = [lines[i].label for i in rivals]
+                    marks = not_worse(labels, values, title[-1] == "↑", intervals.worse[key])
+                else:
+                    marks = ranks([_as_shown(value, source) for value in values], title[-1] == "↑")
+                for i, mark in zip(rivals, marks):
+                    ranked[i][j] = mark
         return ranked
+
+    def _with_intervals(self, lines: Sequence[Line], intervals: Intervals) -> list[str]:
+        """The keys of the columns that have a direction, and intervals for all rows of ours with a number."""
+        keys = []
+        for j, (key, title) in enumerate(self.columns.items()):
+            ours = [line for line in lines if line.label and line.source == OURS and not math.isnan(line.values[j])]
+            if title[-1] in "↓↑" and ours and all(line.label in intervals.worse.get(key, {}) for line in ours):
+                keys.append(key)
+        return keys
 
     # ---- layout -------------------------------------------------------------------------------------------------
 
@@ -170,19 +191,28 @@ class PaperTable:
         return Table(["label", "name", "source", *self.columns], [rows]).csv()
 
     def _table(self, results: Results) -> Table:
-        lines = self.lines(results)
-        ranked = self.ranks(lines)
+        lines, intervals = self.lines(results), Intervals(**results.get("intervals", {}))
+        ranked = self.ranks(lines, intervals)
         rows: list[list[Cell | str]] = []
         for i, (line, ranks_of_line) in enumerate(zip(lines, ranked)):
             cells = [Cell(text, rank) for text, rank in zip(line.cells, ranks_of_line)]
             rows.append([*_names(lines, i), *cells])
-        notes = [self._note(lines, any(map(any, ranked))), *self._apart(lines), *self._earlier(results)]
+        legend = self._legend(lines, intervals) if any(map(any, ranked)) else ""
+        notes = [self._note(lines, legend), *self._apart(lines), *self._earlier(results)]
         notes += [*([results["remark"]] if "remark" in results else []), _source(results)]
         return Table(["", "", *self.columns.values()], [rows], notes, names=2)
 
-    def _note(self, lines: Sequence[Line], ranked: bool) -> str:
+    def _legend(self, lines: Sequence[Line], intervals: Intervals) -> str:
+        """What the marks mean."""
+        keys = self._with_intervals(lines, intervals)
+        if not keys:
+            return f"{RANKS}, of ours and of the paper's each, {_BY_MEAN}."
+        others = [title[:-1].strip() for key, title in self.columns.items() if title[-1] in "↓↑" and key not in keys]
+        ours = f", and of ours in {', '.join(others)}" if others else ""
+        return f"{intervals.note()}, of ours. Of the paper's numbers{ours}: {RANKS} {_BY_MEAN}."
+
+    def _note(self, lines: Sequence[Line], legend: str) -> str:
         """What the marks mean, the note, and which rows have no numbers of ours."""
-        legend = f"{RANKS}, of ours and of the paper's each." if ranked else ""
         measured = {line.label for line in lines if line.source == OURS}
         missing = "; ".join(name for label, name in self.rows.items() if label not in measured)
         return " ".join(filter(None, [legend, self.note, missing and f"Not measured: {missing}."]))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from usd3._internal.tables import RANKS, Cell, Table, exact, ranks, short, with_spread
+from usd3._internal.tables import BOLD, RANKS, Cell, Table, exact, not_worse, ranks, short, with_spread
 
 TABLE = Table(
     ["", "loss ↓", "a_b"],
@@ -40,6 +40,21 @@ def test_markdown_is_bold_and_italic():
         "",
         "Look twice.",
     ]
+
+
+def test_notes_say_what_the_format_marks():
+    table = Table(["", "a"], [[["b", "c"]]], [f"{BOLD}: 5 % more", RANKS])
+    assert table.text().split("\n")[2:] == ["", "**: 5 % more", "", "** best, * second best"]
+    assert table.markdown().split("\n")[3:] == ["", "Bold: 5 % more", "", "Bold is best, italic second best"]
+    assert table.latex_notes() == [r"Bold: 5 \% more", "Bold is best, underlined second best"]
+
+
+def test_what_is_not_shown_to_be_worse_than_the_best_is_marked():
+    worse = {"a": ["b"], "b": [], "c": ["a"]}
+    assert not_worse("abc", [2.0, 1.0, 3.0], False, worse) == [0, 1, 1]  # nobody compared c with b, or nothing showed
+    assert not_worse("abc", [2.0, 1.0, 1.0], True, worse) == [1, 1, 0]
+    assert not_worse("abc", [2.0, math.nan, 3.0], False, worse) == [1, 0, 0]
+    assert not_worse("abc", [math.nan, 1.0, math.nan], False, worse) == [0, 0, 0]
 
 
 def test_latex_is_escaped_and_has_a_line_between_sections():

@@ -84,6 +84,15 @@ def test_both_are_trained_measured_and_in_every_table(done):
         assert config["diffusion"]["num_steps"] == (1000 if name == "usd3+discrete" else None)
         assert float(table[name]["minutes"]) == pytest.approx(config["minutes"], rel=1e-6)
     assert table["late"]["1g_hellinger_mean"] != table["usd3+discrete"]["1g_hellinger_mean"]
+    assert {table[name]["1g_hellinger_mark"] for name in ("usd3+discrete", "late")} <= {"0", "1"}
+    with open(out / "differences.csv") as file:
+        differences = {row["metric"]: row for row in csv.DictReader(file)}
+    bits = differences["bits_per_element"]
+    means = [float(table[bits[name]]["bits_per_element_mean"]) for name in ("first", "second")]
+    assert float(bits["difference"]) == pytest.approx(means[0] - means[1], rel=1e-5)
+    assert float(bits["low"]) < float(bits["difference"]) < float(bits["high"])
+    assert (bits["objects"], bits["groups"], bits["over_trainings"]) == ("10", "10", "0")
+    assert "resampled are the 10 objects; of one training each, though another may differ by more" in text
     for picture in ("metrics.png", "training.png"):
         assert (out / picture).stat().st_size > 10_000
     with open(out / "training.csv") as file:
@@ -109,6 +118,26 @@ def test_a_repeated_command_does_nothing_anew(done, monkeypatch, capsys):
     kept.rename(weights)
     assert main(command(folder, "--out", str(folder / "out"))) == 0
     assert capsys.readouterr().out == 2 * found.stdout
+
+
+def test_results_of_older_versions_are_compared_by_their_means(done, monkeypatch, capsys):
+    folder, _ = done
+    out = folder / "out"
+    file = out / "late" / "comparison.json"
+    whole = file.read_text()
+    results = json.loads(whole)
+    assert len(results.pop("per_object")["nats"]) == 10
+    file.write_text(json.dumps(results))
+    monkeypatch.setattr(subprocess, "Popen", None)  # nothing is measured again
+    assert main(command(folder, "--out", str(out))) == 0
+    printed = capsys.readouterr().out
+    assert "** best, * second best by the means alone, which may be chance" in printed
+    assert "not shown to be worse" not in printed
+    assert not (out / "differences.csv").exists()
+    file.write_text(whole)
+    assert main(command(folder, "--out", str(out))) == 0
+    assert (out / "differences.csv").exists()
+    assert "not shown to be worse" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -260,7 +289,16 @@ def test_several_trainings_of_each_method(tmp_path, monkeypatch, capsys):
         assert float(table["ce"][f"{key}_mean"]) == pytest.approx(np.mean(values), rel=1e-6)
         assert float(table["ce"][f"{key}_std"]) == pytest.approx(np.std(values, ddof=1), rel=1e-5)
     assert float(table["ce"]["steps"]) == 4
-    assert "; trainings: usd3 3, ce 3; ± is over these where there are several" in (out / "table.txt").read_text()
+    text = (out / "table.txt").read_text()
+    assert "; trainings: usd3 3, ce 3; ± is over these where there are several" in text
+    assert "resampled are the 10 objects, and trainings" in text
+    with open(out / "differences.csv") as file:
+        (bits,) = (row for row in csv.DictReader(file) if row["metric"] == "bits_per_element")
+    means = [float(table[bits[name]]["bits_per_element_mean"]) for name in ("first", "second")]
+    assert float(bits["difference"]) == pytest.approx(means[0] - means[1], abs=1e-6)
+    assert (bits["first_trainings"], bits["second_trainings"], bits["over_trainings"]) == ("3", "3", "1")
+    about = json.loads((out / "comparison.json").read_text())
+    assert about["trainings"] == {name: [name, f"{name}-2", f"{name}-3"] for name in ("usd3", "ce")}
     capsys.readouterr()
     assert main(command(tmp_path, "--repeats", "2", methods="usd3 usd3-2:usd3+ce")) == 1
     assert "methods = usd3-2: expected names that differ" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """`usd3 evaluate --sweep` as a user calls it, on an untrained model."""
 
 import csv
+import itertools
 import json
 from dataclasses import astuple
 
@@ -86,6 +87,9 @@ def test_tables_have_a_row_for_each_corrector_and_the_scale_once(model, capsys):
     text = (model / "out/sweep.txt").read_text()
     assert text in capsys.readouterr().out
     assert text.startswith("data: 4 held-out objects, first 2 elements given, 2 continuations of each in 4 steps")
+    with open(model / "out/differences.csv") as file:
+        pairs = {(row["first"], row["second"]) for row in csv.DictReader(file) if row["metric"] == "1g_hellinger"}
+    assert pairs == set(itertools.combinations(labels, 2))
     latex = (model / "out/sweep.tex").read_text()
     assert r"N = 2, $\Delta$n = 0.001, last 1 &" in latex
     assert latex.isascii()

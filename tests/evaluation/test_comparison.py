@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from support.results import evaluation_results, method_rows
-from usd3.evaluation.comparison import marks, read_references, read_row, require_comparable
+from usd3.evaluation.comparison import combined, marks, read_references, read_row, require_comparable, trainings_note
 from usd3.evaluation.tables import text_table
 from usd3.kinds.options import DataConfig
 from usd3.metrics.summary import Summary
@@ -32,12 +32,36 @@ def test_the_best_two(means, expected):
     assert marks(method_rows(*means), "1g_hellinger") == expected
 
 
+def test_with_intervals_the_best_and_all_that_are_not_shown_to_be_worse_are_marked():
+    worse = {"1g_hellinger": {"m0": ["m1"], "m1": [], "m2": ["m0"], "m3": []}}
+    assert marks(method_rows(0.3, 0.1, 0.2), "1g_hellinger", worse) == [0, 1, 1]
+    assert marks(method_rows(0.1, 0.1, NAN), "1g_hellinger", worse) == [1, 1, 0]
+    assert marks(method_rows(0.3, NAN, 0.2), "1g_hellinger", worse) == [1, 0, 1]  # m1 has no value to be worse than
+    assert marks(method_rows(0.3, NAN), "1g_hellinger", worse) == [0, 0]
+    higher = {"recall": {"m0": ["m1"], "m1": [], "m2": ["m1"]}}
+    assert marks(method_rows(0.1, 0.3, 0.2, metric="recall"), "recall", higher) == [0, 1, 0]
+    assert marks(method_rows(0.3, 0.1, 0.2), "1g_hellinger", higher) == [0, 1, 2]
+
+
 def test_only_clear_directions_are_ranked():
     assert marks(method_rows(0.1, 0.2, metric="bits_per_element"), "bits_per_element") == [1, 0]
     assert marks(method_rows(0.1, 0.2, metric="edit_diversity"), "edit_diversity") == [0, 0]
     assert marks(method_rows(0.1, 0.2), "2g_hellinger") == [0, 0]  # nobody has it
     assert marks(method_rows(0.1, 0.3, 0.2, metric="recall"), "recall") == [0, 1, 2]
     assert marks(method_rows(3, 1, 2, metric="fid"), "fid") == [0, 1, 2]
+
+
+def test_the_trainings_of_a_method_are_joined_with_the_values_of_their_objects():
+    values = [{"1g_hellinger": [0.1, 0.2], "group": [5, 5]}, {"1g_hellinger": [0.3, 0.4], "group": [5, 5]}]
+    rows = [read_row("a", evaluation_results() | {"per_object": one}) for one in values]
+    joined = combined(rows)
+    assert joined.per_object.values["1g_hellinger"].tolist() == [[0.1, 0.2], [0.3, 0.4]]
+    assert combined([rows[0], read_row("a", evaluation_results())]).per_object is None  # an older training
+
+
+def test_the_number_of_trainings_is_told_where_there_are_several():
+    assert trainings_note({"a": 1, "b": 1}) == ""
+    assert trainings_note({"a": 3, "b": 1}) == "; trainings: a 3, b 1; ± is over these where there are several"
 
 
 def test_results_are_read_with_what_they_cost():

@@ -8,15 +8,17 @@ import torch
 
 from usd3.evaluation.evaluate import Continuations, continue_held_out, evaluate
 from usd3.evaluation.held_out import HeldOut
+from usd3.evaluation.results import Evaluation
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.kinds.dataset import Dataset, Sequences
 from usd3.kinds.melody.kind import Melody
 from usd3.kinds.options import DataConfig
+from usd3.metrics.summary import COLUMNS
 from usd3.nets.options import ModelConfig
 from usd3.pipeline.config import PipelineConfig
 from usd3.pipeline.pipeline import Pipeline
 
-K, L, P = 5, 12, 4
+K, L, P = 5, 12, 4  # categories, elements, given ones
 
 
 def counting(starts: list[int]) -> torch.Tensor:
@@ -43,6 +45,23 @@ def test_the_truth_is_at_distance_0_and_a_perfect_chain_too():
     assert found.bits_per_element["Markov chain"] == pytest.approx(0, abs=0.05)
     assert found.bits_per_element["model (upper bound)"] > 1
     assert "the truth itself" in found.as_text()
+
+
+def test_each_object_has_its_values_and_their_means_are_those_of_the_table():
+    tokens, pad = counting([2, 3, 4, 0]), torch.arange(L) >= torch.tensor([L, L - 2, P - 1, L - 1])[:, None]
+    test = Sequences(tokens, pad, groups=torch.tensor([7, 7, 8, 9]))
+    held_out, _, found = measured(Dataset("x", K, Sequences(counting([0, 1])), test), runs=3)
+    assert held_out.groups.tolist() == found.per_object.pop("group") == [7, 7, 9]  # the third ends with the prefix
+    assert found.per_object.pop("elements") == [L - P, L - P - 2, L - P - 1]
+    bits = sum(found.per_object.pop("nats")) / (3 * (L - P) - 3) / math.log(2)
+    assert bits == pytest.approx(found.bits_per_element["model (upper bound)"], rel=1e-7)
+    assert set(found.per_object) == set(COLUMNS)
+    for key, values in found.per_object.items():
+        assert len(values) == 3
+        assert sum(values) / 3 == pytest.approx(found.rows["model"][key].mean, rel=1e-7)
+    alone = measured(Dataset("x", K, Sequences(counting([0, 1])), Sequences(tokens)), runs=1, bound_samples=0)[2]
+    assert set(alone.per_object) == set(COLUMNS) - {"edit_diversity"}
+    assert Evaluation({}, 1, 0, {}, per_object={"nats": [1.0, math.inf]}).as_dict()["per_object"] == {"nats": [1, None]}
 
 
 def test_the_prefix_is_kept_and_counts_or_not():
@@ -125,7 +144,8 @@ def test_melodies_are_also_measured_by_what_holds_them_together():
     assert of["model, from nothing"]["repeated_bars"] == 0
     assert "1g_hellinger" not in found.rows["model, from nothing"]
     assert found.free_objects == 6
-    assert re.search(r"notes on the beat +rests +bars repeated\nmodel +0.500 +0.000 +0.500\n", found.as_text())
+    titles = r"notes on the beat +notes a bar +rests +bars repeated +notes in key +range"
+    assert re.search(rf"{titles}\nmodel +0.500 +8.000 +0.000 +0.500 +0.\d\d\d +7.000\n", found.as_text())
     alone = task.measure({"tokens": drawn["tokens"]}, settings)
     assert "model, from nothing" not in alone.rows
 

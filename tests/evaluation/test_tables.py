@@ -10,6 +10,7 @@ import pytest
 
 from support.results import evaluation_results, method_rows
 from usd3.evaluation.comparison import COSTS, METRICS, Row, read_references, read_row
+from usd3.evaluation.differences import Intervals
 from usd3.evaluation.tables import csv_table, latex_table, shown_metrics, text_table
 from usd3.metrics.summary import COLUMNS, Summary
 
@@ -52,7 +53,8 @@ def test_tables_of_images_have_their_metrics_alone_and_say_which_way_is_better()
     assert re.split(r"\s{2,}", lines[1]) == ["m0", "0.000**", "0.000", "-", "-"]
     assert re.split(r"\s{2,}", lines[3]) == ["m2", "2.000", "0.200**", "-", "-"]
     assert lines[4].split("  ")[0] == "VQGAN reconstruction"
-    assert "** best, * second best; ↓ less is better; ↑ more is better." in lines
+    means = "** best, * second best by the means alone, which may be chance"
+    assert f"{means}; ↓ less is better; ↑ more is better." in lines
     table = next(csv.reader(io.StringIO(csv_table(several, scale))))
     assert [name for name in table if name.endswith("_mean")] == [
         f"{key}_mean" for key in ("classifier_frechet", "recall", "fid", "bits_per_element")
@@ -70,13 +72,45 @@ def test_the_columns_of_sequences_come_together():
     assert shown_metrics([single]) == [*COLUMNS, "bits_per_element"]
 
 
+INTERVALS = Intervals({"1g_hellinger": {"m0": ["m1"], "m1": [], "m2": []}}, 40, 8, "all")
+
+
+def test_with_intervals_every_row_is_marked_that_is_not_shown_to_be_worse_than_the_best():
+    several = method_rows(0.3, 0.1, 0.2)
+    for row, mean in zip(several, (1.0, 3.0, 2.0)):
+        row.metrics["fid"] = Summary(mean, 0.0)
+    lines = text_table(several, intervals=INTERVALS).splitlines()
+    cells = [re.split(r"\s{2,}", line) for line in lines[1:4]]
+    assert [row[1] for row in cells] == ["0.300 ± 0.010", "0.100 ± 0.010**", "0.200 ± 0.010**"]
+    assert [row[8] for row in cells] == ["1.000**", "3.000", "2.000*"]
+    (note,) = (line for line in lines if "not shown" in line)
+    assert note.startswith("**: not shown to be worse than the best (the 95 % interval of the paired difference ")
+    assert "resampled are 8 groups of the 40 objects, and trainings); in " in note
+    assert "FID: ** best, * second best by the means alone, which may be chance; ↓ less is better." in note
+    table = list(csv.DictReader(io.StringIO(csv_table(several, several[:1], INTERVALS))))
+    assert [row["1g_hellinger_mark"] for row in table] == ["0", "1", "1", ""]
+    assert "fid_mark" not in table[0]
+    latex = latex_table(several, intervals=INTERVALS)
+    assert latex.startswith("% Bold: not shown to be worse than the best (the 95 \\% interval")
+    assert latex.count("textbf") == 3
+    assert latex.isascii()
+
+
+def test_the_note_says_over_what_the_intervals_are():
+    alone = Intervals(objects=40, groups=40).note()
+    assert alone.endswith("resampled are the 40 objects; of one training each, though another may differ by more)")
+    some = Intervals(objects=40, groups=8, over_trainings="some").note()
+    assert some.endswith("8 groups of the 40 objects, and trainings where both methods have several)")
+
+
 def test_latex_is_bold_underlined_escaped_and_rectangular():
     several = [
         replace(row, label=label) for row, label in zip(method_rows(0.3, 0.1, 0.2), ("a_b&c", "50%", r"x\y^~{}#$<>"))
     ]
     text = latex_table(several, read_references(evaluation_results()))
     lines = text.splitlines()
-    assert lines[1:3] == [r"\begin{tabular}{l" + "c" * len(METRICS) + "}", r"\toprule"]
+    assert lines[0].startswith("% Bold is best, underlined second best by the means alone, which may be chance; ")
+    assert lines[2:4] == [r"\begin{tabular}{l" + "c" * len(METRICS) + "}", r"\toprule"]
     assert lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
     body = [line for line in lines if line.endswith(r"\\")]
     assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {len(METRICS)}

@@ -39,6 +39,23 @@ def test_named_arrays_are_the_splits(save):
     assert dataset.train.tokens.dtype == torch.uint8
 
 
+@pytest.mark.parametrize("songs", [[4, 4, 1, 4, 1], ["b", "b", "a", "b", "a"]])
+@pytest.mark.parametrize("ending", ["song", "group"])
+def test_objects_of_a_song_are_a_group(save, songs, ending):
+    path = save(train=ROWS[:15], test=ROWS[15:], **{f"test_{ending}": songs, "train_song": range(15)})
+    assert load_arrays(path).test.groups.tolist() == [1, 1, 0, 1, 0]
+    scrambled = DataConfig("array", str(path), scramble=0).load()
+    assert scrambled.test.groups.tolist() == [1, 1, 0, 1, 0]
+    assert load_arrays(save("others.npz", train=ROWS[:15], test=ROWS[15:])).test.groups is None
+    with pytest.raises(ValueError, match=r"_song\].shape = \(4,\): expected \(5,\), the group of each object"):
+        load_arrays(save("wrong.npz", train=ROWS[:15], test=ROWS[15:], test_song=[1, 2, 3, 4]))
+
+
+def test_rows_that_are_held_out_at_random_keep_their_groups(save):
+    dataset = load_arrays(save(train=np.arange(40).reshape(20, 2), train_group=np.arange(20) // 2), test_fraction=0.4)
+    assert dataset.test.groups.tolist() == [first // 4 for first, _ in dataset.test.tokens.tolist()]
+
+
 def test_other_names_can_be_given(save):
     dataset = load_arrays(save(a=ROWS[:4], b=ROWS[4:], c=ROWS), train="b", test="a")
     assert (len(dataset.train), len(dataset.test)) == (16, 4)

@@ -56,6 +56,14 @@ def arrays(name, rows, first, **more):
     np.savez(name, train=np.full((rows, 3), first), test=np.full((2, 3), first), **more)
 
 
+def test_groups_of_two_files_are_different_groups(here):
+    arrays("a.npz", 4, 1, test_song=[5, 5])
+    arrays("b.npz", 4, 1, test_song=[5, 6])
+    assert DataConfig("array", "a=a.npz,b=b.npz").load().test.groups.tolist() == [0, 0, 1, 2]
+    arrays("c.npz", 4, 1)
+    assert DataConfig("array", "a=a.npz,c=c.npz").load().test.groups is None
+
+
 def test_arrays_of_several_files_are_joined_with_their_classes(here):
     arrays("a.npz", 4, 1)
     arrays("b.npz", 5, 2)

@@ -108,3 +108,13 @@ def test_a_long_stream_is_never_copied():
     assert windows.spread(640).tokens.shape == (10, 64)
     assert windows.nbytes == 10**13
     assert len(fingerprint_of_rows(windows)) == 16
+
+
+def test_groups_are_one_number_for_each_object():
+    tokens = torch.zeros(3, 4, dtype=torch.uint8)
+    rows = Sequences(tokens, groups=torch.tensor([0, 0, 1]))
+    assert rows.to(torch.device("cpu")).groups.tolist() == [0, 0, 1]
+    with pytest.raises(ValueError, match=r"groups.shape = \(2,\): expected \(3,\)"):
+        Sequences(tokens, groups=torch.tensor([0, 1]))
+    with pytest.raises(TypeError, match="groups"):
+        Sequences(tokens, groups=torch.zeros(3))

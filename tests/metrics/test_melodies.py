@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from usd3.metrics import melody_structure
-from usd3.metrics.melodies import on_beat, repeated_bars, rests
+from usd3.metrics.melodies import in_key, on_beat, onsets, pitch_range, repeated_bars, rests
 
 REST = 128
 
@@ -30,6 +30,39 @@ def test_a_note_begins_where_another_pitch_sounds():
     assert on_beat(held, none(held)) == 1  # once, at the start
 
 
+def test_notes_that_begin_are_counted_by_bars():
+    x = melody(A, B, SILENT, SILENT)
+    assert onsets(x, none(x), bar=8) == 5 / 4
+    assert onsets(x, none(x), bar=16) == 5 / 2
+
+
+C_MAJOR = [60, 62, 64, 65, 67, 69, 71, 72]
+
+
+@pytest.mark.parametrize("semitones", [0, 1, 6, -11])
+def test_the_key_is_the_scale_with_most_notes(semitones):
+    x = melody(C_MAJOR) + semitones
+    assert in_key(x, none(x)) == 1
+    chromatic = melody(range(48, 60)) + semitones
+    assert in_key(chromatic, none(chromatic)) == 7 / 12
+    minor = melody([69, 71, 72, 74, 76, 77, 80, 81]) + semitones  # harmonic: its seventh is raised
+    assert in_key(minor, none(minor)) == 7 / 8
+
+
+def test_each_melody_has_a_key_of_its_own_and_long_notes_count_once():
+    x = np.concatenate([melody(C_MAJOR), melody(C_MAJOR) + 1, melody([60] * 8)])
+    assert in_key(x, none(x)) == 1
+    x[0, 1] = 61  # C sharp, for D: one of 8 + 8 + 1 notes
+    assert in_key(x, none(x)) == 16 / 17
+    held = melody([60, 60, 60, 62, 64, 65, 67, 61])
+    assert in_key(held, none(held)) == 5 / 6
+
+
+def test_the_range_is_the_mean_over_melodies_with_a_note():
+    x = np.concatenate([melody(A), melody([REST, 50] * 4), melody([0, 127] * 4), melody(SILENT)])
+    assert pitch_range(x, none(x)) == pytest.approx((4 + 0 + 127) / 3)
+
+
 def test_rests_are_counted_by_steps():
     x = melody(A, B, SILENT)
     assert rests(x, none(x)) == 11 / 24
@@ -48,6 +81,9 @@ def test_padding_does_not_count():
     pad[:, 12:] = True
     assert rests(x, pad) == 1 / 12
     assert on_beat(x, pad) == 2 / 4
+    assert onsets(x, pad, bar=8) == 4 / 12 * 8
+    assert in_key(np.where(pad, np.arange(24) + 60, x), pad) == 1
+    assert pitch_range(np.where(pad, 0, x), pad) == 4
     assert repeated_bars(x, pad, bar=8) == 0  # the second bar is cut short
 
 
@@ -61,12 +97,15 @@ def test_what_is_not_there_has_no_share():
     assert rests(x, none(x)) == 1
     assert np.isnan(on_beat(x, none(x)))
     assert np.isnan(repeated_bars(x, none(x), bar=8))
+    assert onsets(x, none(x)) == 0
+    assert np.isnan(in_key(x, none(x)))
+    assert np.isnan(pitch_range(x, none(x)))
 
 
 def test_means_and_spread_are_over_the_sets():
     sets = torch.as_tensor(np.stack([melody(A, B, A), melody(A, SILENT, SILENT)]))
     structure = melody_structure(sets, bar=8)
-    assert list(structure) == ["on_beat", "rests", "repeated_bars"]
+    assert list(structure) == ["on_beat", "onsets", "rests", "repeated_bars", "in_key", "pitch_range"]
     assert structure["rests"].mean == pytest.approx((3 / 24 + 16 / 24) / 2)
     assert structure["rests"].std == pytest.approx((13 / 24) / 2**0.5)
     assert structure["repeated_bars"].mean == pytest.approx((1 / 3 + 0) / 2)

@@ -8,6 +8,7 @@ import torch
 
 from support.places import ROOT
 from usd3.evaluation.comparison import METRICS
+from usd3.evaluation.differences import Intervals
 from usd3.evaluation.ratios import SharedPrefixes, as_numbers
 from usd3_paper import PaperTable, Study, results
 from usd3_paper.command import published_pictures
@@ -85,6 +86,28 @@ def test_what_a_ratio_is_made_of_is_told_too():
         "3g_hellinger_to_test": {"mean": 2.0, "std": pytest.approx(2**0.5)},
         "3g_hellinger_to_train": {"mean": None, "std": None},
     }
+
+
+def test_with_intervals_ours_are_marked_by_them_and_the_papers_by_their_means():
+    table = PaperTable(
+        "x", "X", "Table 1", "s", {"loss": "loss ↓", "fid": "FID ↓"}, {name: name for name in "abc"},
+        published={"a": {"loss": "0.3"}, "b": {"loss": "0.1"}, "c": {"loss": "0.2"}},
+    )  # fmt: skip
+    means = {"a": 0.2, "b": 0.1, "c": 0.11}
+    rows = {name: {key: {"mean": mean, "std": 0.0} for key in table.columns} for name, mean in means.items()}
+    results = {"rows": rows, "references": {}}
+    lines = table.lines(results)
+    worse = {"loss": {"a": ["b", "c"], "b": [], "c": []}}
+    marked = [row[0] for row in table.ranks(lines, Intervals(worse, 30, 10, "all"))]
+    assert marked == [0, 0, 1, 1, 1, 2]  # ours and the paper's of each row
+    assert [row[0] for row in table.ranks(lines)] == [0, 0, 1, 1, 2, 2]
+    missing = Intervals({"loss": {"a": ["b"], "b": []}}, 30, 10, "all")  # the third has its mean alone
+    assert [row[0] for row in table.ranks(lines, missing)] == [0, 0, 1, 1, 2, 2]
+    legend = table._legend(lines, Intervals(worse, 30, 10, "all"))
+    assert "resampled are 10 groups of the 30 objects, and trainings), of ours." in legend
+    assert legend.endswith(
+        "Of the paper's numbers, and of ours in FID: {ranks} by the means alone, which may be chance."
+    )
 
 
 def test_columns_are_results_that_exist():

@@ -3,14 +3,16 @@
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["RANKS", "Cell", "Row", "Table", "aligned", "exact", "ranks", "short", "with_spread"]
+__all__ = ["BOLD", "RANKS", "Cell", "Row", "Table", "aligned", "exact", "not_worse", "ranks", "short", "with_spread"]
 
 RANKS = "{ranks}"
 """In a note of a table: replaced by what the format uses to mark the best and the second best cell."""
+BOLD = "{bold}"
+"""In a note of a table: replaced by what the format uses to mark a cell of rank 1."""
 _CORNER = "Method"  # LaTeX's title of the first column where the table has none
 _ROUNDING_ERROR = 1e-9  # a standard deviation below this, relative to the mean, is not shown
 
@@ -32,7 +34,8 @@ class Table:
     Args:
         head: the title of each column.
         sections: the rows, in groups. LaTeX draws a line between the groups.
-        notes: paragraphs below the table, in text and Markdown. `RANKS` in them is replaced by what marks the ranks.
+        notes: paragraphs below the table, in text and Markdown. `RANKS` and `BOLD` in them are replaced by what marks
+            the ranks.
         names: how many columns at the left are names and not numbers. LaTeX aligns them to the left.
     """
 
@@ -49,13 +52,13 @@ class Table:
     def text(self) -> str:
         """Columns aligned by spaces, and the notes. The best cell ends with **, the second best with *."""
         lines = aligned([self.head, *_strings(self.rows, ("{}", "{}**", "{}*"))])
-        return self._with_notes("\n".join(lines), "** best, * second best")
+        return self._with_notes("\n".join(lines), "** best, * second best", "**")
 
     def markdown(self) -> str:
         """A table of Markdown, and the notes. The best cell is bold, the second best italic."""
         lines = [self.head, ["---"] * len(self.head), *_strings(self.rows, ("{}", "**{}**", "*{}*"))]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return self._with_notes(table, "Bold is best, italic second best")
+        return self._with_notes(table, "Bold is best, italic second best", "Bold")
 
     def latex(self) -> str:
         """A tabular for the package booktabs, without the notes. The best cell is bold, the second best underlined."""
@@ -67,14 +70,21 @@ class Table:
             lines += [r"\midrule", *map(_latex_line, cells)]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
+    def latex_notes(self) -> list[str]:
+        """The notes as LaTeX writes them, for a caption or a comment."""
+        return [_escaped(note) for note in self._notes("Bold is best, underlined second best", "Bold")]
+
     def csv(self) -> str:
         """A line for the head and one for each row, without ranks and notes."""
         file = io.StringIO()
         csv.writer(file, lineterminator="\n").writerows([self.head, *_strings(self.rows, ("{}", "{}", "{}"))])
         return file.getvalue()
 
-    def _with_notes(self, table: str, marks: str) -> str:
-        return "\n\n".join([table, *(note.replace(RANKS, marks) for note in self.notes if note)])
+    def _with_notes(self, table: str, marks: str, bold: str) -> str:
+        return "\n\n".join([table, *self._notes(marks, bold)])
+
+    def _notes(self, marks: str, bold: str) -> list[str]:
+        return [note.replace(RANKS, marks).replace(BOLD, bold) for note in self.notes if note]
 
 
 def _strings(rows: Iterable[Row], formats: Sequence[str], written: Callable[[str], str] = str) -> list[list[str]]:
@@ -126,6 +136,24 @@ def ranks(values: Sequence[float], higher: bool, most: int = 2) -> list[int]:
     known = {value for value in values if not math.isnan(value)}
     ordered = sorted(known, reverse=higher)[:most] if len(known) > 1 else []
     return [ordered.index(value) + 1 if value in ordered else 0 for value in values]
+
+
+def not_worse(
+    labels: Sequence[str], values: Sequence[float], higher: bool, worse: Mapping[str, Sequence[str]]
+) -> list[int]:
+    """1 for the best of the known values and for those that are not shown to be worse than it, 0 for the others.
+
+    Args:
+        labels: the name of each value.
+        values: nan is an unknown one.
+        higher: whether more is better.
+        worse: for each name, those that it is shown to be worse than.
+    """
+    known = {label: value for label, value in zip(labels, values) if not math.isnan(value)}
+    if len(known) < 2:
+        return [0] * len(labels)
+    best = (max if higher else min)(known, key=known.__getitem__)
+    return [int(label in known and best not in worse[label]) for label in labels]
 
 
 def with_spread(mean: float | None, std: float | None, digits: Callable[[float], str], between: str = " ± ") -> str:

@@ -13,7 +13,8 @@ import torch
 from usd3._internal.files import write_whole
 from usd3.cli.compare_jobs import has_settings, results_file, samples_file
 from usd3.cli.entries import Entry
-from usd3.evaluation.comparison import Row, combined, heading, read_references, read_row
+from usd3.evaluation.comparison import Row, combined, heading, read_references, read_row, trainings_note
+from usd3.evaluation.differences import Intervals, Pairs, differences_csv, paired
 from usd3.evaluation.evaluate import evaluate_references
 from usd3.evaluation.free import evaluate_real_sets, require_free_settings
 from usd3.evaluation.held_out import HeldOut
@@ -85,13 +86,16 @@ def write_results(entries: Sequence[Entry], references: dict[str, Any], out: Pat
     rows = [combined(rows) for rows in trainings.values()]
     reference_rows = read_references(references) if references else []
     first = next(iter(results.values()))
-    text = f"{heading(first)}{_repeats(trainings)}\n\n{text_table(rows, reference_rows)}"
+    pairs = paired(rows)
+    intervals = Intervals.of(rows, pairs)
+    repeats = trainings_note({label: len(rows) for label, rows in trainings.items()})
+    text = f"{heading(first)}{repeats}\n\n{text_table(rows, reference_rows, intervals)}"
     write_whole(out / "table.txt", text)
-    write_whole(out / "table.csv", csv_table(rows, reference_rows))
-    write_whole(out / "table.tex", latex_table(rows, reference_rows))
+    write_whole(out / "table.csv", csv_table(rows, reference_rows, intervals))
+    write_whole(out / "table.tex", latex_table(rows, reference_rows, intervals))
+    files = ["table.txt", "table.csv", "table.tex", *_differences(pairs, rows, out), "metrics.png"]
     looks = {entry.label: _look(entry) for entry in entries}
     metrics_plot(rows, out / "metrics.png", reference_rows, looks)
-    files = ["table.txt", "table.csv", "table.tex", "metrics.png"]
     if "compared_with" in first:
         files += _picture(entries, kind, first["compared_with"], out)
     runs = {entry.label: entry.folder(out) for entry in entries}
@@ -110,13 +114,13 @@ def _look(entry: Entry) -> Look:
     return Look(family, config.diffusion.num_steps is not None)
 
 
-def _repeats(trainings: Mapping[str, Sequence[Row]]) -> str:
-    """How often each method was trained, for the heading; empty if each was trained once."""
-    counts = {label: len(rows) for label, rows in trainings.items()}
-    if max(counts.values()) == 1:
-        return ""
-    listed = ", ".join(f"{label} {count}" for label, count in counts.items())
-    return f"; trainings: {listed}; ± is over these where there are several"
+def _differences(pairs: Pairs, rows: Sequence[Row], out: Path) -> list[str]:
+    """Write differences.csv; its name, or nothing without pairs that can be compared object by object."""
+    file = out / "differences.csv"
+    file.unlink(missing_ok=True)  # that of other methods
+    if pairs:
+        write_whole(file, differences_csv(pairs, rows))
+    return [file.name] if pairs else []
 
 
 def _picture(entries: Sequence[Entry], kind: Kind, compared_with: Mapping[str, Any], out: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """usd3 evaluate: measure a trained model on held-out data."""
 
 import json
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ from usd3.pipeline.packaged import results_folder
 from usd3.pipeline.pipeline import Pipeline
 
 __all__ = ["EvaluateOptions", "Subject", "as_json", "require_free", "run_evaluation"]
+
+_NUMBERS = re.compile(r"\[\n\s*([^\[\]{}\"]+?)\n\s*\]")  # of JSON; a text in it has no line break
 
 
 @dataclass
@@ -159,8 +162,9 @@ class Subject:
 
 
 def as_json(results: Any) -> str:
-    """Results as the text of a JSON file."""
-    return json.dumps(results, indent=2, allow_nan=False) + "\n"
+    """Results as the text of a JSON file, with each list of numbers in one line."""
+    text = json.dumps(results, indent=2, allow_nan=False)
+    return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
 
 
 def _trained(pipeline: Pipeline) -> dict[str, float | None]:

@@ -13,6 +13,7 @@ from usd3._internal.processes import is_main
 from usd3.cli.evaluate import EvaluateOptions, Subject, as_json
 from usd3.cli.sample import CorrectorOptions
 from usd3.evaluation.comparison import heading, read_references, read_row
+from usd3.evaluation.differences import Intervals, differences_csv, paired
 from usd3.evaluation.tables import csv_table, latex_table, text_table
 from usd3.pipeline.packaged import results_folder
 from usd3.pipeline.pipeline import Pipeline
@@ -126,8 +127,15 @@ def _write(results: Sequence[dict[str, Any]], chosen: Sequence[CorrectorOptions]
     ordered = sorted(results, key=place)
     rows = [read_row(label(CorrectorOptions(**part["corrector"])), part) for part in ordered]
     references = read_references(results[0])
-    text = f"{heading(results[0])}\n\n{text_table(rows, references)}"
-    tables = {".txt": text, ".csv": csv_table(rows, references), ".tex": latex_table(rows, references)}
-    for ending, table in tables.items():
-        write_whole(folder / f"sweep{ending}", table)
-    print(f"{text}\nsweep.json, sweep.txt, sweep.csv, sweep.tex in {folder}")
+    pairs = paired(rows)
+    intervals = Intervals.of(rows, pairs)
+    text = f"{heading(results[0])}\n\n{text_table(rows, references, intervals)}"
+    tables = {
+        "sweep.txt": text,
+        "sweep.csv": csv_table(rows, references, intervals),
+        "sweep.tex": latex_table(rows, references, intervals),
+        **({"differences.csv": differences_csv(pairs, rows)} if pairs else {}),
+    }
+    for name, table in tables.items():
+        write_whole(folder / name, table)
+    print(f"{text}\n{', '.join(['sweep.json', *tables])} in {folder}")

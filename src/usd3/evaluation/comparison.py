@@ -3,13 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from usd3._internal.checks import require
 from usd3._internal.graphs import SETTLED
-from usd3._internal.tables import ranks
+from usd3._internal.tables import not_worse, ranks
+from usd3.evaluation.per_object import PerObject
 from usd3.kinds.options import DataConfig
 from usd3.kinds.registry import KINDS
 from usd3.metrics.summary import COLUMNS, RATIOS, Metric, Summary, summarise
@@ -26,6 +28,7 @@ __all__ = [
     "read_references",
     "read_row",
     "require_comparable",
+    "trainings_note",
 ]
 
 
@@ -45,6 +48,7 @@ COSTS = {
     "sampling_steps": "sampling steps",
     "seconds_per_object": "sampling s per object",
 }
+_UNKNOWN: Mapping[str, Mapping[str, Sequence[str]]] = MappingProxyType({})
 _AUGMENTATION = ("transpose", "scramble")  # they do not change which objects are held out
 
 
@@ -56,6 +60,7 @@ class Row:
     metrics: dict[str, Summary]
     costs: dict[str, float] = field(default_factory=dict)
     columns: dict[str, Metric] = field(default_factory=dict)  # the metrics that only the kind of the data has
+    per_object: PerObject | None = None  # None: only the means are known
 
     def mean(self, metric: str) -> float:
         """The mean of a metric; nan if it is unknown."""
@@ -80,7 +85,8 @@ def read_row(label: str, results: Mapping[str, Any]) -> Row:
         "seconds_per_object": seconds / drawn,
     }
     bits = results["bits_per_element"].get("model (upper bound)")
-    return Row(label, _metrics(results["rows"]["model"], bits), costs, _columns(results))
+    metrics = _metrics(results["rows"]["model"], bits)
+    return Row(label, metrics, costs, _columns(results), PerObject.of(results))
 
 
 def combined(trainings: Sequence[Row]) -> Row:
@@ -90,7 +96,7 @@ def combined(trainings: Sequence[Row]) -> Row:
         return first
     metrics = {key: summarise(np.array([row.mean(key) for row in trainings])) for key in first.metrics}
     costs = {key: float(np.mean([row.costs[key] for row in trainings])) for key in first.costs}
-    return Row(first.label, metrics, costs, first.columns)
+    return Row(first.label, metrics, costs, first.columns, PerObject.joined([row.per_object for row in trainings]))
 
 
 def read_references(results: Mapping[str, Any]) -> list[Row]:
@@ -135,6 +141,14 @@ def heading(results: Mapping[str, Any]) -> str:
     return f"{line}; ratios on {ratio_objects} objects of {settings['ratios']}" if ratio_objects else line
 
 
+def trainings_note(counts: Mapping[str, int]) -> str:
+    """How often each method was trained, for the line above a table; empty if each was trained once."""
+    if max(counts.values()) == 1:
+        return ""
+    listed = ", ".join(f"{label} {count}" for label, count in counts.items())
+    return f"; trainings: {listed}; ± is over these where there are several"
+
+
 def require_comparable(runs: Mapping[str, tuple[DataConfig, int]]) -> None:
     """Raise an error if the data, the split or the prefix of a run differ from those of the first run.
 
@@ -161,11 +175,21 @@ def _described(data: DataConfig) -> dict[str, Any]:
 # ---- ranking ------------------------------------------------------------------------------------------------------
 
 
-def marks(rows: Sequence[Row], metric: str) -> list[int]:
-    """For each row 1 if it is the best, 2 if it is the second best, otherwise 0. Values that print the same are equal.
+def marks(rows: Sequence[Row], metric: str, worse: Mapping[str, Mapping[str, Sequence[str]]] = _UNKNOWN) -> list[int]:
+    """For each row 1 if it is not shown to be worse than the best of a metric, else 0.
 
-    All are 0 if the metric has no better direction, or if all values are equal. Of two values only the best is marked.
+    Where nothing is known but the means, it is 1 for the best, 2 for the second best, otherwise 0. Values that print
+    the same are equal then. All are 0 if all values are equal. Of two values only the best is marked. A metric without
+    a better direction has no marks.
+
+    Args:
+        rows: the methods.
+        metric: its key.
+        worse: `Intervals.worse` of the methods.
     """
+    if metric in worse:
+        labels, means = [row.label for row in rows], [row.mean(metric) for row in rows]
+        return not_worse(labels, means, metrics_of(rows)[metric].better == "higher", worse[metric])
     means = [row.mean(metric) for row in rows]
     printed = [float(digits(mean)) if math.isfinite(mean) else math.nan for mean in means]
     num_values = sum(not math.isnan(value) for value in printed)

@@ -23,6 +23,7 @@ from usd3.evaluation.settings import EvaluationSettings
 from usd3.evaluation.tasks import Draws, draw_runs
 from usd3.kinds.dataset import Dataset
 from usd3.kinds.options import DataConfig
+from usd3.metrics._arrays import Floats
 from usd3.metrics.summary import Summary
 from usd3.pipeline.pipeline import Pipeline
 
@@ -141,11 +142,17 @@ def evaluate(
     skip = 0 if settings.include_prefix else held_out.prefix
     kind = dataset.kind.informed_by(dataset)
     row = kind.metrics(generated, truth, skip, pad)
+    distances = kind.distances(generated, truth, skip, pad)
     used = asdict(settings.known_for(pipeline)) | {"prefix": held_out.prefix}
     columns = dict(dataset.kind.columns)
     results = Evaluation(used, len(truth), held_out.skipped, {"model": row}, columns=columns)
+    results.per_object = {key: _in_nine_digits(values.mean(0)) for key, values in distances.items() if key in row}
+    if held_out.groups is not None:
+        results.per_object["group"] = held_out.groups.tolist()
     if settings.bound_samples:
-        bits = _bound_in_bits(pipeline, held_out, settings)
+        nats, elements = _bound(pipeline, held_out, settings)
+        results.per_object |= {"nats": _in_nine_digits(nats), "elements": elements.tolist()}
+        bits = float(nats.sum() / elements.sum() / math.log(2))
         results.bits_per_element["model (upper bound)"] = bits
         row |= kind.likelihoods(bits, truth)
     if settings.baselines:
@@ -163,13 +170,21 @@ def evaluate(
     return results
 
 
+def _in_nine_digits(values: Floats | Tensor) -> list[float]:
+    """Values for a file, each as short as nine digits allow."""
+    return [float(f"{value:.9g}") for value in values.tolist()]
+
+
 def _flat(held_out: HeldOut) -> tuple[Tensor, Tensor | None]:
     """The true objects and their padding, (N, L)."""
     return held_out.truth.flatten(1), None if held_out.pad is None else held_out.pad.flatten(1)
 
 
-def _bound_in_bits(pipeline: Pipeline, held_out: HeldOut, settings: EvaluationSettings) -> float:
-    """Upper bound on -log2 p(continuation | prefix), per element that is neither given nor padding."""
+def _bound(pipeline: Pipeline, held_out: HeldOut, settings: EvaluationSettings) -> tuple[Tensor, Tensor]:
+    """Upper bound on -log p(continuation | prefix) of each object in nats, (N,), and the number of its elements.
+
+    Elements that are given or padding do not count.
+    """
     truth, pad = _flat(held_out)
     given = held_out.given.flatten()
     free = ~given.expand(truth.shape) if pad is None else ~(given | pad)
@@ -182,7 +197,7 @@ def _bound_in_bits(pipeline: Pipeline, held_out: HeldOut, settings: EvaluationSe
         seed=settings.seed,
         batch_size=settings.batch_size,
     )
-    return float(nats.sum() / free.sum() / math.log(2))
+    return nats, free.sum(1)
 
 
 def _with_second_row(rows: Rows, name: str, row: dict[str, Summary]) -> Rows:

@@ -30,12 +30,14 @@ class HeldOut:
         pad: (N, ...) True where an element is padding; None: there is no padding.
         prefix: number of elements at the beginning that are given.
         skipped: number of held-out objects that are left out, as they are too short.
+        groups: (N,) integers, equal for objects that belong together; None: none are known to.
     """
 
     truth: Tensor
     pad: Tensor | None
     prefix: int
     skipped: int
+    groups: Tensor | None = None
 
     @classmethod
     def of(cls, pipeline: Pipeline, dataset: Dataset, settings: EvaluationSettings) -> "HeldOut":
@@ -54,7 +56,8 @@ class HeldOut:
         expected = f"held-out objects with {_LARGEST_N} elements or more after the prefix of {prefix}"
         require(len(rows) > 0, "test", f"{len(test)} objects", expected)
         tokens, pad = test.take(rows)
-        return cls(dataset.decoded(tokens.long()), pad, prefix, skipped)
+        groups = None if test.groups is None else test.groups[rows]
+        return cls(dataset.decoded(tokens.long()), pad, prefix, skipped, groups)
 
     @property
     def given(self) -> Tensor:

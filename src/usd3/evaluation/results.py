@@ -36,6 +36,9 @@ class Evaluation:
         ratio_objects: number of further objects that were continued, for the train-to-test ratios.
         free_objects: number of objects that were drawn from nothing.
         columns: the metrics that only the kind of the data has, by their keys.
+        per_object: values of the model for each object, the mean of its runs, by the key of the metric; "nats", the
+            likelihood bound, and "elements", the number of elements that it is of; "group", equal for objects that
+            belong together, if the data say it.
     """
 
     settings: dict[str, Any]
@@ -47,6 +50,7 @@ class Evaluation:
     ratio_objects: int = 0
     free_objects: int = 0
     columns: dict[str, Metric] = field(default_factory=dict)
+    per_object: dict[str, list[float]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """All results as plain data. JSON has finite numbers alone, so None stands for infinity and nan."""
@@ -102,4 +106,6 @@ def _finite(value: Any) -> Any:
     """The value with None in place of each infinity and nan inside it."""
     if isinstance(value, dict):
         return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -28,7 +28,8 @@ class _Settings:
         ratios: another array of the .npz file, whose objects begin like training objects; they are also continued, for
             the train-to-test ratios. null: the ratios use held-out objects whose prefix occurs in the training data.
         baselines: also measure the reference rows: a Markov chain and other held-out objects; for images, real images.
-        from_nothing: also draw as many melodies from nothing, and show their metre, rests and repeated bars.
+        from_nothing: also draw as many melodies from nothing, and show their metre, rests, repeated bars, key and
+            range.
         bound_samples: times at which the likelihood bound is estimated; 0: no bound.
         temperature: divide the logits by this.
         sampler: one of the method's samplers; null: its default.

@@ -1,4 +1,4 @@
-"""Tables of several methods: their metrics with the best two marked, the reference rows, and what each method cost."""
+"""Tables of several methods: their metrics with the best marked, the reference rows, and what each method cost."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from usd3._internal.tables import RANKS, Cell, Table, exact, short, with_spread
 from usd3._internal.tables import Row as Cells
 from usd3.evaluation.comparison import COSTS, Row, digits, marks, metrics_of
+from usd3.evaluation.differences import Intervals
 from usd3.metrics.summary import COLUMNS, RATIOS, Metric, Summary
 
 __all__ = ["csv_table", "latex_table", "markdown_table", "shown_metrics", "text_table"]
 
 _UNKNOWN = Summary(math.nan, math.nan)
+_NO_INTERVALS = Intervals()
 
 
 def shown_metrics(rows: Sequence[Row]) -> list[str]:
@@ -20,37 +22,50 @@ def shown_metrics(rows: Sequence[Row]) -> list[str]:
     return [key for key in metrics_of(rows) if key in measured]
 
 
-def text_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
-    """Two tables of text: the metrics of the methods and of the reference rows, and what each method cost."""
+def text_table(rows: Sequence[Row], references: Sequence[Row] = (), intervals: Intervals = _NO_INTERVALS) -> str:
+    """Two tables of text: the metrics of the methods and of the reference rows, and what each method cost.
+
+    The `intervals` say what is marked. Metrics without intervals have the best two marked.
+    """
     costs = Table(["", *COSTS.values()], [[[row.label, *(_cost(row, key) for key in COSTS)] for row in rows]])
-    return f"{_metrics_table(rows, references).text()}\n\n{costs.text()}\n"
+    return f"{_metrics_table(rows, references, intervals).text()}\n\n{costs.text()}\n"
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
     """The metrics of each row for a page in Markdown, without marks."""
-    return _metrics_table((), rows).markdown()
+    return _metrics_table((), rows, _NO_INTERVALS).markdown()
 
 
-def latex_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
-    """A tabular of the metrics, the best bold and the second best underlined. It needs the package booktabs."""
-    return _metrics_table(rows, references, between="±").latex()
+def latex_table(rows: Sequence[Row], references: Sequence[Row] = (), intervals: Intervals = _NO_INTERVALS) -> str:
+    """A tabular of the metrics, which needs the package booktabs. A comment says what is bold and underlined."""
+    table = _metrics_table(rows, references, intervals, between="±")
+    return "".join(f"% {note}\n" for note in table.latex_notes()) + table.latex()
 
 
-def csv_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
-    """A line for each row: mean and standard deviation of each metric, and the costs; an unknown value is empty."""
+def csv_table(rows: Sequence[Row], references: Sequence[Row] = (), intervals: Intervals = _NO_INTERVALS) -> str:
+    """A line for each row: mean and standard deviation of each metric, and the costs; an unknown value is empty.
+
+    For metrics with intervals also whether the row is marked, as 1 or 0.
+    """
     keys = shown_metrics([*rows, *references])
-    head = ["label", "kind", *(f"{key}_{part}" for key in keys for part in Summary._fields), *COSTS]
+    marked = [key for key in keys if key in intervals.worse]
+    names = [*(f"{key}_{part}" for key in keys for part in Summary._fields), *(f"{key}_mark" for key in marked)]
+    of_metric = [marks(rows, key, intervals.worse) for key in marked]
+    methods = [[str(column[i]) for column in of_metric] for i in range(len(rows))]
     sections = [
-        [[row.label, section, *map(exact, _numbers(row, keys))] for row in section_rows]
-        for section, section_rows in (("method", rows), ("reference", references))
+        [[row.label, section, *map(exact, _means(row, keys)), *own, *map(exact, _costs(row))] for row, own in lines]
+        for section, lines in (
+            ("method", zip(rows, methods)),
+            ("reference", ((row, [""] * len(marked)) for row in references)),
+        )
     ]
-    return Table(head, sections).csv()
+    return Table(["label", "kind", *names, *COSTS], sections).csv()
 
 
-def _metrics_table(rows: Sequence[Row], references: Sequence[Row], between: str = " ± ") -> Table:
-    """A column for each metric; only methods are ranked. `between` stands between mean and standard deviation."""
+def _metrics_table(rows: Sequence[Row], references: Sequence[Row], intervals: Intervals, between: str = " ± ") -> Table:
+    """A column for each metric; only methods are marked. `between` stands between mean and standard deviation."""
     keys = shown_metrics([*rows, *references])
-    ranked = [marks(rows, key) for key in keys]
+    ranked = [marks(rows, key, intervals.worse) for key in keys]
 
     def cells(row: Row, ranks: Sequence[int]) -> Cells:
         metrics = [row.metrics.get(key, _UNKNOWN) for key in keys]
@@ -60,24 +75,36 @@ def _metrics_table(rows: Sequence[Row], references: Sequence[Row], between: str 
     unranked = [cells(row, [0] * len(keys)) for row in references]
     shown = {key: metrics_of([*rows, *references])[key] for key in keys}
     head = ["", *(metric.titled for metric in shown.values())]
-    return Table(head, [methods, unranked], [_notes(shown)] if rows else [])
+    return Table(head, [methods, unranked], [_notes(shown, intervals)] if rows else [])
 
 
-def _notes(shown: Mapping[str, Metric]) -> str:
+def _notes(shown: Mapping[str, Metric], intervals: Intervals) -> str:
     """What the marks and arrows of a table mean."""
     directions = {"lower": "↓ less is better", "higher": "↑ more is better"}
     used = {metric.better for metric in shown.values()}
-    notes = "; ".join([RANKS, *(text for name, text in directions.items() if name in used)])
+    notes = "; ".join([*_marks_note(shown, intervals), *(text for name, text in directions.items() if name in used)])
     edit = " edit: more is more diverse, which alone is no merit." if "edit_diversity" in shown else ""
     grows = " ratio: grows where training data are repeated, and also where samples are better."
     ratio = grows if set(shown) & set(RATIOS) else ""
     return f"{notes}.{edit}{ratio}"
 
 
-def _numbers(row: Row, keys: Sequence[str]) -> list[float]:
-    """Mean and standard deviation of each metric, and the costs."""
-    metrics = [value for key in keys for value in row.metrics.get(key, _UNKNOWN)]
-    return metrics + [row.costs.get(key, math.nan) for key in COSTS]
+def _marks_note(shown: Mapping[str, Metric], intervals: Intervals) -> list[str]:
+    """What the marks of the columns with intervals mean, and those of the others."""
+    by_mean = [metric.title for key, metric in shown.items() if metric.better and key not in intervals.worse]
+    ranked = f"{RANKS} by the means alone, which may be chance"
+    if not set(shown) & set(intervals.worse):
+        return [ranked]
+    return [intervals.note(), *([f"in {', '.join(by_mean)}: {ranked}"] if by_mean else [])]
+
+
+def _means(row: Row, keys: Sequence[str]) -> list[float]:
+    """Mean and standard deviation of each metric."""
+    return [value for key in keys for value in row.metrics.get(key, _UNKNOWN)]
+
+
+def _costs(row: Row) -> list[float]:
+    return [row.costs.get(key, math.nan) for key in COSTS]
 
 
 def _cost(row: Row, key: str) -> str:

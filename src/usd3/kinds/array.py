@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,6 +28,7 @@ __all__ = ["MOST_CLASSES", "Array", "load_arrays", "read_tokens", "sequences"]
 MOST_CLASSES = 2**24  # a network has weights for each category, and one large token could ask for any number of them
 _MANY = 2**16  # up to this number of categories, `num_classes` need not be given
 _NAMES = ("train", "test")  # of the splits, in messages
+_GROUPS = ("group", "song")  # as in test_song: the ending of the array that says which objects belong together
 _SPARSE = 10  # nor if at least one in this many categories occurs
 
 
@@ -107,7 +108,8 @@ def load_arrays(
 ) -> Dataset:
     """The data in an .npy file with one array, or in an .npz file; arrays are of shape (N, ...).
 
-    A large .npy file is memory-mapped: its objects stay on the disk. An .npz file may have labels too, see `labels_of`.
+    A large .npy file is memory-mapped: its objects stay on the disk. An .npz file may have labels too, see `labels_of`,
+    and names or numbers of the groups of held-out objects: `test_group` or `test_song` beside the array `test`.
 
     Args:
         path: the file.
@@ -130,7 +132,23 @@ def load_arrays(
     names = [train] if test == train or test not in stored else [train, test]
     arrays = {f"{path}[{name}]": stored[name] for name in names}
     labels, classes = labels_of(stored, names, str(path))
-    return _dataset(path.stem, str(path), arrays, num_classes, test_fraction, seed, pad_value, labels, classes)
+    dataset = _dataset(path.stem, str(path), arrays, num_classes, test_fraction, seed, pad_value, labels, classes)
+    groups = _groups_of(stored, names[-1], str(path))
+    if groups is None:
+        return dataset
+    held_out = slice(None) if names[1:] else is_test_row(len(groups), test_fraction, seed)
+    assert isinstance(dataset.test, Sequences)  # arrays of an .npz file are in memory
+    return replace(dataset, test=replace(dataset.test, groups=torch.from_numpy(groups[held_out])))
+
+
+def _groups_of(stored: Mapping[str, NDArray[Any]], name: str, origin: str) -> NDArray[np.int64] | None:
+    """(N,) the groups of the objects in an array of an .npz file; None: the file does not say them."""
+    key = next((key for ending in _GROUPS if (key := f"{name}_{ending}") in stored), None)
+    if key is None:
+        return None
+    names, count = stored[key], len(stored[name])
+    require(names.shape == (count,), f"{origin}[{key}].shape", names.shape, f"({count},), the group of each object")
+    return np.unique(names, return_inverse=True)[1].reshape(-1)
 
 
 def _dataset(

@@ -19,7 +19,8 @@ from torch import Tensor
 from usd3._internal.checks import as_count, as_tokens, require
 from usd3._internal.files import is_free, written_whole
 from usd3.kinds.rendering import Drawn, Renderer, Request
-from usd3.metrics.summary import Metric, Summary
+from usd3.metrics._arrays import Floats
+from usd3.metrics.summary import Metric, Summary, summarise
 
 if TYPE_CHECKING:
     from usd3.kinds.dataset import Dataset
@@ -341,7 +342,7 @@ class Kind:
         return self
 
     def metrics(self, runs: Tensor, truth: Tensor, skip: int, pad: Tensor | None) -> dict[str, Summary]:
-        """Metrics of continuations, by key.
+        """Metrics of continuations, by key: the means of `distances`, and `structure`.
 
         Args:
             runs: (R, N, L) continuations of N objects in R runs.
@@ -349,9 +350,17 @@ class Kind:
             skip: number of elements at the beginning that do not count.
             pad: (N, L) True where an element is padding.
         """
-        from usd3.metrics import evaluate_continuations  # imports torchmetrics, which is slow
+        distances = self.distances(runs, truth, skip, pad)
+        return {key: summarise(values.mean(1)) for key, values in distances.items()} | self.structure(runs, pad)
 
-        return evaluate_continuations(runs, truth=truth, skip=skip, pad=pad) | self.structure(runs, pad)
+    def distances(self, runs: Tensor, truth: Tensor, skip: int, pad: Tensor | None) -> dict[str, Floats]:
+        """The metrics of continuations that each object has, by key: (R, N) of each run, or (P, N) of pairs of runs.
+
+        Methods are compared object by object in them. The arguments are those of `metrics`.
+        """
+        from usd3.metrics import continuation_distances  # imports torchmetrics, which is slow
+
+        return continuation_distances(runs, truth=truth, skip=skip, pad=pad)
 
     def structure(self, runs: Tensor, pad: Tensor | None = None) -> dict[str, Summary]:
         """Metrics of objects (R, N, L) that need no true objects, by key."""

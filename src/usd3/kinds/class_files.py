@@ -70,7 +70,11 @@ def _joined_rows(parts: Sequence[Rows], path: str) -> Sequences:
         pads = [torch.zeros_like(part.tokens, dtype=torch.bool) if part.pad is None else part.pad for part in rows]
         pad = torch.cat(pads)
     names = tuple(name for part in rows for name in part.names) if all(part.names for part in rows) else ()
-    return Sequences(torch.cat([part.tokens for part in rows]), pad, names, label[:, None])
+    known = [part.groups for part in rows if part.groups is not None]
+    groups = None
+    if len(known) == len(rows):  # equal numbers in two parts are two groups
+        groups = torch.unique(torch.stack([label, torch.cat(known)], 1), dim=0, return_inverse=True)[1]
+    return Sequences(torch.cat([part.tokens for part in rows]), pad, names, label[:, None], groups=groups)
 
 
 def places_of(path: str) -> list[Path]:

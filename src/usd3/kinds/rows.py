@@ -47,6 +47,8 @@ class Rows(ABC):
     """(N, J) the class of each of J labels of each object, -1: unknown; None: objects have no labels."""
     given: Tensor | None = None
     """(N, ...) True where an element is given, such as the cells of a puzzle; None: the data do not say it."""
+    groups: Tensor | None = None
+    """(N,) equal numbers for objects that belong together, such as the melodies of a song; None: none are known to."""
 
     @property
     @abstractmethod
@@ -102,6 +104,7 @@ class Sequences(Rows):
         names: where each row comes from; may be empty.
         labels: (N, J) the class of each label of each row, -1: unknown; None: there are no labels.
         given: (N, ...) True where an element is given; None: the data do not say it.
+        groups: (N,) integers, equal for objects that belong together; None: none are known to.
     """
 
     tokens: Tensor
@@ -109,6 +112,7 @@ class Sequences(Rows):
     names: tuple[str, ...] = ()
     labels: Tensor | None = None
     given: Tensor | None = None
+    groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         tokens, pad = self.tokens, self.pad
@@ -122,6 +126,11 @@ class Sequences(Rows):
             require_type(is_integer, "labels", self.labels, "an integer tensor")
             fits = self.labels.dim() == 2 and len(self.labels) == len(tokens)
             require(fits, "labels.shape", tuple(self.labels.shape), f"({len(tokens)}, J), a row for each object")
+        if self.groups is not None:
+            is_integer = isinstance(self.groups, Tensor) and self.groups.dtype in INTEGERS
+            require_type(is_integer, "groups", self.groups, "an integer tensor")
+            fits = tuple(self.groups.shape) == shape[:1]
+            require(fits, "groups.shape", tuple(self.groups.shape), f"({len(tokens)},), a number for each object")
         for mask, name in ((pad, "pad"), (self.given, "given")):
             if mask is not None:
                 require_type(isinstance(mask, Tensor) and mask.dtype == torch.bool, name, mask, "a boolean tensor")
@@ -170,7 +179,7 @@ class Sequences(Rows):
         """The rows on a device."""
         parts = (None if part is None else part.to(device) for part in (self.pad, self.labels, self.given))
         pad, labels, given = parts
-        return Sequences(self.tokens.to(device), pad, self.names, labels, given)
+        return Sequences(self.tokens.to(device), pad, self.names, labels, given, self.groups)
 
     def spread(self, elements: int) -> "Sequences":
         """Rows evenly spread over the split."""

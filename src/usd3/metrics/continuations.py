@@ -16,7 +16,7 @@ from usd3.metrics.edits import pair_edits
 from usd3.metrics.ngrams import NgramCounts, count_ngrams
 from usd3.metrics.summary import Summary, summarise
 
-__all__ = ["EditDiversity", "NgramHellinger", "NgramOutliers", "evaluate_continuations"]
+__all__ = ["EditDiversity", "NgramHellinger", "NgramOutliers", "continuation_distances", "evaluate_continuations"]
 
 
 class _Mean(Metric):
@@ -131,14 +131,22 @@ def evaluate_continuations(generated: Any, truth: Any, skip: int = 0, pad: Any =
         "1g_hellinger", "2g_hellinger", "3g_hellinger", "1g_outliers", "2g_outliers", "3g_outliers", and with R >= 2
         "edit_diversity".
     """
+    distances = continuation_distances(generated, truth, skip, pad)
+    return {key: summarise(values.mean(1)) for key, values in distances.items()}
+
+
+def continuation_distances(generated: Any, truth: Any, skip: int = 0, pad: Any = None) -> dict[str, Floats]:
+    """The same distances of each song: (R, N) of each run; "edit_diversity" (R (R - 1) / 2, N) of each pair of runs.
+
+    Arguments as in `evaluate_continuations`.
+    """
     runs = _as_runs(generated)
     counts = [_count_runs(runs, truth, n, as_count(skip, "skip", 0), pad) for n in (1, 2, 3)]
-    per_run = {f"{n}g_hellinger": c.hellinger() for n, c in enumerate(counts, 1)}
-    per_run |= {f"{n}g_outliers": c.outliers() for n, c in enumerate(counts, 1)}
-    result = {key: summarise(values.reshape(len(runs), -1).mean(1)) for key, values in per_run.items()}
+    result = {f"{n}g_hellinger": c.hellinger() for n, c in enumerate(counts, 1)}
+    result |= {f"{n}g_outliers": c.outliers() for n, c in enumerate(counts, 1)}
+    result = {key: values.reshape(len(runs), -1) for key, values in result.items()}
     if len(runs) >= 2:
-        edits = pair_edits(_after(runs, skip, 1), _after(as_array(pad), skip, 1))
-        result["edit_diversity"] = summarise(edits.mean(1))
+        result["edit_diversity"] = pair_edits(_after(runs, skip, 1), _after(as_array(pad), skip, 1))
     return result
 
 

@@ -20,7 +20,14 @@ RATIOS = {
     for key, title in (("hellinger", "Hellinger"), ("outliers", "outliers"))
     for n in (1, 2, 3)
 }
-STRUCTURE = {"on_beat": "notes on the beat", "rests": "rests", "repeated_bars": "bars repeated"}
+STRUCTURE = {
+    "on_beat": "notes on the beat",
+    "onsets": "notes a bar",
+    "rests": "rests",
+    "repeated_bars": "bars repeated",
+    "in_key": "notes in key",
+    "pitch_range": "range",
+}
 
 
 _ARROWS = {"lower": "↓", "higher": "↑"}

@@ -31,6 +31,14 @@ def test_held_out_windows_have_each_step_once():
     assert int((~data.test.pad).sum()) == 4 * (80 + 20)
 
 
+def test_held_out_windows_of_a_chorale_are_a_group():
+    held_out = [piece("b", 80), piece("c", 20), piece("d", 40)]
+    data = chorale_dataset("x", [piece("a", 80)], held_out, 32, from_files=True)
+    assert data.test.groups.tolist() == [0, 0, 0, 1, 2, 2]
+    related = chorale_dataset("x", [piece("a", 80)], held_out, 32, from_files=True, groups={"b": 7, "c": 3, "d": 7})
+    assert related.test.groups.tolist() == [7, 7, 7, 3, 7, 7]
+
+
 def test_a_chorale_shorter_than_a_window_is_seen_whole_and_in_halves():
     data = chorale_dataset("x", [piece("a", 24)], [piece("b", 8)], 64, from_files=True)
     lengths = (~data.train.pad[..., 0]).sum(1).tolist()

@@ -119,6 +119,19 @@ def test_a_shared_held_note_does_not_bind_pieces():
     assert len(pieces_of(dataset.test)) == 1
 
 
+def test_held_out_windows_of_related_pieces_are_a_group():
+    shared = tune(40)
+    related = [Voice("a", "1", shared), Voice("a", "2", tune(40)), Voice("b", "1", shared)]
+    dataset = melodies_dataset("d", [*related, *(Voice(name, "1", tune(40)) for name in "cdef")], 20, 0.9, 0)
+    groups = {}
+    for name, group in zip(dataset.test.names, dataset.test.groups.tolist()):
+        groups.setdefault(name.split(" | ")[0], set()).add(group)
+    assert all(len(group) == 1 for group in groups.values())
+    assert groups["a"] == groups["b"]
+    assert len(set.union(*groups.values())) == len(groups) - 1
+    assert dataset.train.groups is None
+
+
 def test_the_sides_do_not_depend_on_the_length():
     melodies = [Voice(f"p{i}", "v", tune(64 + 5 * i)) for i in range(30)]
     sides = [pieces_of(melodies_dataset("d", melodies, length, 0.3, 5).test) for length in (16, 32, 64)]

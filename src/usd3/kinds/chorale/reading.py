@@ -50,12 +50,13 @@ def dataset_of(array: NDArray[Any], data: DataConfig) -> Dataset:
 
 def _dataset(name: str, splits: _Splits, data: DataConfig, from_files: bool) -> Dataset:
     train, test = splits
+    groups = None
     if test is None:
         voices = [Voice(piece.name, voice, piece.steps[:, v]) for piece in train for v, voice in enumerate(VOICES)]
-        held_out = held_out_pieces(voices, data.test_fraction, data.seed, _STRETCH)
-        test = [piece for piece in train if piece.name in held_out]
-        train = [piece for piece in train if piece.name not in held_out]
-    return chorale_dataset(name, train, test, data.length, from_files)
+        groups = held_out_pieces(voices, data.test_fraction, data.seed, _STRETCH)
+        test = [piece for piece in train if piece.name in groups]
+        train = [piece for piece in train if piece.name not in groups]
+    return chorale_dataset(name, train, test, data.length, from_files, groups)
 
 
 def _splits(data: DataConfig) -> _Splits:

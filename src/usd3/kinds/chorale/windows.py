@@ -1,7 +1,7 @@
 """Chorales cut into windows: at every bar to train on, side by side where they are held out."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -31,7 +31,14 @@ class Piece:
     steps: NDArray[np.uint8]
 
 
-def chorale_dataset(name: str, train: Sequence[Piece], test: Sequence[Piece], length: int, from_files: bool) -> Dataset:
+def chorale_dataset(
+    name: str,
+    train: Sequence[Piece],
+    test: Sequence[Piece],
+    length: int,
+    from_files: bool,
+    groups: Mapping[str, int] | None = None,
+) -> Dataset:
     """Windows of chorales, (length, 4) each, padded at the end.
 
     Training windows begin at every bar of 16 steps, counted from the beginning of the chorale, and overlap; the first
@@ -44,15 +51,19 @@ def chorale_dataset(name: str, train: Sequence[Piece], test: Sequence[Piece], le
         test: the held-out chorales.
         length: steps of a window.
         from_files: they are the user's, not those of music21.
+        groups: a number for each held-out chorale, equal for related ones; None: each is a group of its own.
     """
     length = as_count(length, "length", 1)
+    held_out = [(piece.name, window) for piece in test for window in _side_by_side(piece, length)]
     splits = {
         "train": [window for piece in train for window in _at_every_bar(piece, length)],
-        "test": [window for piece in test for window in _side_by_side(piece, length)],
+        "test": [window for _, window in held_out],
     }
     for split, windows in splits.items():
         require(len(windows) > 0, f"chorales of {split}", 0, "at least one with a note")
     first, second = (as_sequences(windows, length) for windows in splits.values())
+    group_of = {piece.name: i for i, piece in enumerate(test)} if groups is None else groups
+    second = replace(second, groups=torch.tensor([group_of[name] for name, _ in held_out]))
     return Dataset(name, MELODY_CLASSES, first, second, kind=Chorale(MELODY_CLASSES, (length, len(VOICES)), from_files))
 
 

@@ -127,7 +127,7 @@ class Melody(Kind):
     # ---- measures -----------------------------------------------------------------------------------------------
 
     def structure(self, runs: Tensor, pad: Tensor | None = None) -> dict[str, Summary]:
-        """Notes on the beat, rests and repeated bars."""
+        """Metre, rests, repeated bars, key and range."""
         from usd3.metrics import melody_structure
 
         return melody_structure(runs, pad)

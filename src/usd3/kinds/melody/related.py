@@ -32,8 +32,8 @@ class Voice:
     steps: NDArray[np.uint8]
 
 
-def held_out_pieces(melodies: Sequence[Voice], fraction: float, seed: int, stretch: int | None) -> set[str]:
-    """The pieces of the test split; related pieces are on the same side of it.
+def held_out_pieces(melodies: Sequence[Voice], fraction: float, seed: int, stretch: int | None) -> dict[str, int]:
+    """The pieces of the test split with the number of their group: related pieces are one, on the same side of it.
 
     Args:
         melodies: the voices of all pieces.
@@ -52,7 +52,7 @@ def held_out_pieces(melodies: Sequence[Voice], fraction: float, seed: int, stret
     apart = "some that share no melody, so that one can be held out from another"
     require(len(sizes) >= 2 or len(pieces) < 2, "pieces", f"{len(pieces)} that share melodies", apart)
     chosen = is_test_group(sizes, fraction, seed)
-    return {piece for piece, group in zip(pieces, group_of) if chosen[group]}
+    return {piece: group for piece, group in zip(pieces, group_of) if chosen[group]}
 
 
 def _relation_keys(steps: NDArray[np.uint8], stretch: int | None) -> Iterator[Hashable]:

@@ -1,7 +1,7 @@
 """Melodies cut into windows of one length, and split into training and test by piece."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ class _Window:
     name: str
     steps: NDArray[np.uint8]
     real: int
+    group: int
 
 
 def worth_keeping(melodies: Sequence[Voice]) -> list[Voice]:
@@ -53,6 +54,8 @@ def melodies_dataset(
 ) -> Dataset:
     """Windows of melodies, padded with rests, split by piece. The split does not depend on `length`.
 
+    Held-out windows of related pieces are a group.
+
     Args:
         name: name of the data.
         melodies: the voices of all pieces.
@@ -69,10 +72,12 @@ def melodies_dataset(
         for start, window in cut(melody.steps, length):
             row = _padded(window, length)
             label = f"{melody.piece} | {melody.voice} | {start}"
-            splits["test" if melody.piece in test_pieces else "train"].append(_Window(label, row, len(window)))
+            group = test_pieces.get(melody.piece)
+            splits["train" if group is None else "test"].append(_Window(label, row, len(window), group or 0))
     for split, windows in splits.items():
         require(len(windows) > 0, f"windows of {split}", 0, f"melodies of at least length // 4 = {length // 4} steps")
     train, test = (_stacked(windows, length) for windows in splits.values())
+    test = replace(test, groups=torch.tensor([window.group for window in splits["test"]]))
     return Dataset(name, MELODY_CLASSES, train, test, kind=Melody(MELODY_CLASSES, (length,)))
 
 
