@@ -15,7 +15,9 @@ from usd3.cli.sweep import label
 from usd3.evaluation.comparison import Row, combined, heading, read_references, read_row, trainings_note
 from usd3.evaluation.differences import Intervals, paired
 from usd3.metrics.summary import Summary, summarise
-from usd3_paper.study import Study, measured_on, typed
+from usd3_paper.processes import typed
+from usd3_paper.state import measured_on
+from usd3_paper.study import Settings, Study
 
 __all__ = ["collect"]
 
@@ -23,7 +25,7 @@ Cells = dict[str, dict[str, float | None]]
 
 
 def collect(
-    study: Study, folder: Path, budget: float | None, commands: Sequence[Sequence[str]], replaced: Mapping[str, str]
+    study: Study, folder: Path, settings: Settings, commands: Sequence[Sequence[str]], replaced: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """The results of a study so far; None if there are none yet.
 
@@ -31,7 +33,7 @@ def collect(
         study: says which files and folders have results, and which command wrote them: "compare", "evaluate",
             "sweep", "cost", or "file" for a file that has the form of these results already.
         folder: of the study.
-        budget: minutes of each training; None: as the study says.
+        settings: the options of the run, with the steps and minutes of each training.
         commands: what was run.
         replaced: the names to write in place of folders of this machine.
     """
@@ -45,7 +47,8 @@ def collect(
         return None
     return {
         "study": study.name,
-        "budget_minutes": study.budget if budget is None else budget,
+        "budget_minutes": None if study.steps else settings.budget or study.budget,
+        "budget_steps": settings.steps or study.steps,
         "commands": [typed(command) for command in _replaced(commands, replaced)],
         **measured_on(folder),
         **_replaced(results, replaced),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from usd3._internal.tables import RANKS, Cell, Table, not_worse, ranks, with_spread
 from usd3._internal.yaml_json import read_yaml
 from usd3.evaluation.differences import Intervals
+from usd3_paper.recipes import recipes_table
 
 __all__ = ["Line", "PaperTable"]
 
@@ -54,6 +55,9 @@ class PaperTable:
         note: what a reader should know.
         published: the cells as the paper prints them, by the label of the row and the key of the column.
         data: the kinds of data, of those that the study knows, with which it can fill this table; empty: all.
+        apart: numbers of ours that do not compare with the others of their column: the reason, by the label of the row
+            and the key of the column. They have a dagger and no rank.
+        steps: of each training, as the study asks for them today; None: it asks for none.
     """
 
     name: str
@@ -65,6 +69,8 @@ class PaperTable:
     note: str = ""
     published: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     data: Sequence[str] = ()
+    apart: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    steps: int | None = None
 
     @classmethod
     def all(cls, paper: Path) -> list["PaperTable"]:
@@ -79,7 +85,8 @@ class PaperTable:
         if (folder / "published.csv").is_file():
             with open(folder / "published.csv", newline="", encoding="utf-8") as file:
                 published = {line.pop("label"): line for line in csv.DictReader(file)}
-        return cls(folder.name, **values, published=published)
+        study = read_yaml(folder.parent / "studies" / f"{values['study']}.yaml")
+        return cls(folder.name, **values, published=published, steps=study.get("steps"))
 
     @property
     def heading(self) -> str:
@@ -108,7 +115,14 @@ class PaperTable:
         summaries = [row.get(key) or {"mean": None, "std": None} for key in self.columns]
         values = tuple(math.nan if summary["mean"] is None else float(summary["mean"]) for summary in summaries)
         cells = tuple(with_spread(summary["mean"], summary["std"], _digits) for summary in summaries)
-        return [Line(label, name, OURS, cells, values)]
+        line = Line(label, name, OURS, cells, values)
+        return [line._replace(**self._without(self.apart[label], cells, values)) if label in self.apart else line]
+
+    def _without(self, columns: Mapping[str, str], cells: Sequence[str], values: Sequence[float]) -> dict[str, Any]:
+        """The cells with daggers in some columns, and the values without those of these columns."""
+        is_apart = [key in columns and not math.isnan(value) for key, value in zip(self.columns, values)]
+        marked = tuple(f"{cell} †" if apart else cell for cell, apart in zip(cells, is_apart))
+        return {"cells": marked, "values": tuple(math.nan if a else v for v, a in zip(values, is_apart))}
 
     def _printed(self, label: str, name: str) -> list[Line]:
         """One line of the paper's numbers; no line if the paper does not have the row."""
@@ -165,10 +179,11 @@ class PaperTable:
         return {".md": self.as_markdown(results, pictures), ".csv": self.as_csv(results), ".tex": table.latex()}
 
     def as_markdown(self, results: Results, pictures: Sequence[str] = ()) -> str:
-        """A page with the table, the commands that give it, and the pictures."""
-        commands = "\n".join(results["commands"])
+        """A page with the table, what each row was trained with, the commands that give it, and the pictures."""
+        commands, trained = "\n".join(results["commands"]), recipes_table(results, self.rows)
         images = "".join(f"\n![{Path(file).stem}]({file})\n" for file in pictures)
-        return f"# {self.heading}\n\n{self._table(results).markdown()}\n\n```sh\n{commands}\n```\n{images}"
+        how = f"## What each row is\n\n{trained}\n\n" if trained else ""
+        return f"# {self.heading}\n\n{self._table(results).markdown()}\n\n{how}```sh\n{commands}\n```\n{images}"
 
     def as_csv(self, results: Results) -> str:
         """One line for each row and source, with the cells of the other formats."""
@@ -183,7 +198,8 @@ class PaperTable:
             cells = [Cell(text, rank) for text, rank in zip(line.cells, ranks_of_line)]
             rows.append([*_names(lines, i), *cells])
         legend = self._legend(lines, intervals) if any(map(any, ranked)) else ""
-        notes = [self._note(lines, legend), _source(results)]
+        notes = [self._note(lines, legend), *self._apart(lines), *self._earlier(results)]
+        notes += [*([results["remark"]] if "remark" in results else []), _source(results)]
         return Table(["", "", *self.columns.values()], [rows], notes, names=2)
 
     def _legend(self, lines: Sequence[Line], intervals: Intervals) -> str:
@@ -200,6 +216,21 @@ class PaperTable:
         measured = {line.label for line in lines if line.source == OURS}
         missing = "; ".join(name for label, name in self.rows.items() if label not in measured)
         return " ".join(filter(None, [legend, self.note, missing and f"Not measured: {missing}."]))
+
+    def _apart(self, lines: Sequence[Line]) -> list[str]:
+        """Why some of the numbers do not compare."""
+        shown = {(line.label, key) for line in lines for key, cell in zip(self.columns, line.cells) if "†" in cell}
+        reasons = {why: None for label, row in self.apart.items() for key, why in row.items() if (label, key) in shown}
+        return [f"† {why}" for why in reasons]
+
+    def _earlier(self, results: Results) -> list[str]:
+        """That the numbers are of another protocol than the one of the study, if they are."""
+        if self.steps is None or results.get("budget_steps") == self.steps or not results["rows"]:
+            return []
+        minutes = results["budget_minutes"]
+        before = f"{results.get('budget_steps', 0):,} steps" if minutes is None else f"{minutes:g} minutes"
+        today = f"the study now asks for {self.steps:,} steps of each, and was not run with these yet"
+        return [f"An earlier or shorter protocol: the trainings of these numbers had {before} each; {today}."]
 
 
 def _names(lines: Sequence[Line], i: int) -> tuple[str, str]:

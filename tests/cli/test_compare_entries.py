@@ -19,3 +19,13 @@ def test_a_folder_with_the_name_of_a_recipe_is_no_trained_model(tmp_path, monkey
     (tmp_path / "usd3").mkdir()
     entry = compare_entries._entry("usd3", ["base"], lambda names: compare.CompareOptions(seed=len(names)))
     assert (entry.trained, entry.recipe.seed) == (None, 2)
+
+
+def test_a_method_may_have_another_number_of_trainings_than_the_others():
+    read = lambda names: compare.CompareOptions(seed=5)
+    entries = compare_entries.read_entries("a:usd3 b:rdm*3 c:d3pm*1", 2, ["bach-small"], read)
+    assert [entry.label for entry in entries] == ["a", "a-2", "b", "b-2", "b-3", "c"]
+    assert [entry.recipe.seed for entry in entries] == [5, 6, 5, 6, 7, 5]
+    assert [entry.source for entry in entries][2] == "rdm"
+    summary = compare._summary(entries, compare.EvaluationSettings())
+    assert summary["trainings"] == {"a": ["a", "a-2"], "b": ["b", "b-2", "b-3"], "c": ["c"]}

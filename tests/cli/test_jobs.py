@@ -161,3 +161,19 @@ def test_jobs_side_by_side_share_threads_and_gpus(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert [jobs._share(place, 2)["CUDA_VISIBLE_DEVICES"] for place in range(2)] == ["5", "7"]
     assert jobs._share(0, 2)["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_program_ends_with_its_time_and_has_saved_by_then(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "slow.py").write_text(SLOW.replace("end_with_parent()", ""))
+    wait = subprocess.Popen.wait
+
+    def waited(process, timeout=None):
+        assert timeout is None or appears(tmp_path / "begun")  # its time begins when it does
+        return wait(process, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", waited)
+    with pytest.raises(subprocess.TimeoutExpired):
+        jobs.call([sys.executable, "slow.py"], 0.05)
+    assert (tmp_path / "saved").exists()
+    assert jobs.call([sys.executable, "-c", "raise SystemExit(3)"]) == 3

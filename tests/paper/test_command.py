@@ -15,7 +15,7 @@ from support.runs import tiny_recipe
 from usd3._internal.locks import locked
 from usd3.cli.main import main
 from usd3.training.run import fit
-from usd3_paper import Study, study
+from usd3_paper import Study, processes, state, study
 from usd3_paper import command as paper_command
 from usd3_paper.study import Settings
 
@@ -35,9 +35,12 @@ STUDY = """
 about: A study.
 budget: 2
 data: {expected: an .npz file, file: "{path}", toy: counting up}
-steps:
+steps: 80
+stages:
   - python {paper}/script.py begins {data} --kind {kind} --budget {budget} --tries {out}/tries --out {out}/first.json
-  - python {paper}/script.py fails --limit {limit} --quarter {quarter} --tries {out}/tries --out {out}/second.json
+  - >-
+    python {paper}/script.py fails --limit {limit} --steps {steps} --quarter {quarter} --tries {out}/tries
+    --out {out}/second.json
 results: {second.json: file}
 pictures: [first.json]
 files: [tries]
@@ -119,15 +122,15 @@ def test_the_written_tables_say_the_same(paper):
 
 
 def test_a_table_tells_all_machines_and_versions_that_a_study_was_run_with(paper, monkeypatch, capsys):
-    now = study._now()
+    now = study.now()
     older = now | {"date": "2026-01-02", "machine": now["machine"] | {"commit": "abcdef0"}}
-    monkeypatch.setattr(study, "_now", lambda: older)
+    monkeypatch.setattr(study, "now", lambda: older)
     assert run(paper, "run", "table", "--data", "toy") == 1  # its first command was done, its second failed
-    monkeypatch.setattr(study, "_now", lambda: now)
+    monkeypatch.setattr(study, "now", lambda: now)
     assert run(paper, "run", "table", "--data", "toy") == 0
     told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Ours: three objects"))
     assert re.search(rf"{now['date']}; begun on .*commit abcdef0, 2026-01-02\.$", told)
-    monkeypatch.setattr(study, "_now", lambda: older)
+    monkeypatch.setattr(study, "now", lambda: older)
     assert run(paper, "run", "table", "--data", "toy") == 0  # nothing is measured again
     assert told in capsys.readouterr().out
 
@@ -228,12 +231,12 @@ def test_results_are_published_and_shown(paper, capsys):
     assert "an .npz file" in listed
 
 
-def test_data_budget_and_limit_reach_the_commands(paper, tmp_path):
+def test_data_budget_limit_and_steps_reach_the_commands(paper, tmp_path):
     file = tmp_path / "my data.npz"
     file.touch()
-    made = Study.read(paper, "small").commands(paper, tmp_path / "out", Settings(str(file), 0.5, 40, 1))
+    made = Study.read(paper, "small").commands(paper, tmp_path / "out", Settings(str(file), 0.5, 40, 1, steps=20))
     assert made[0][3:8] == [str(file), "--kind", "file", "--budget", "0.5"]
-    assert made[1][3:7] == ["--limit", "40", "--quarter", "0.125"]
+    assert made[1][3:9] == ["--limit", "40", "--steps", "20", "--quarter", "5"]
     assert Study.read(paper, "small").commands(paper, tmp_path, Settings("toy", None, None, 1))[1][4] == "null"
 
 
@@ -274,7 +277,7 @@ def test_what_was_made_in_another_way_is_not_taken_for_it(paper, capsys):
         run(paper, "run", "table", "--data", "toy")
     assert run(paper, "run", "table", "--data", "toy", "--limit", "9") == 1
     assert "second.json was made by `python" in capsys.readouterr().err.splitlines()[-1]
-    after = "about: After.\nneeds: [small]\ndata: {expected: x, toy: x}\nsteps: []\nresults: {}\n"
+    after = "about: After.\nneeds: [small]\ndata: {expected: x, file: '{path}'}\nstages: []\nresults: {}\n"
     (paper / "studies" / "after.yaml").write_text(after)
     (paper / "table" / "table.yaml").write_text(TABLE.replace("study: small", "study: after"))
     assert run(paper, "run", "table", "--data", str(paper)) == 1
@@ -290,7 +293,7 @@ def test_results_name_no_folder_of_this_machine_and_the_machine_that_ran_them(pa
     assert str(tmp_path) not in before
     assert json.loads(before)["recipes"] == {"a": "usd3+paper/script.py"}
     assert "begins mine.npz --kind file" in json.loads(before)["commands"][0]
-    monkeypatch.setattr(study, "machine", lambda device: {"machine": "another"})
+    monkeypatch.setattr(state, "machine", lambda device: {"machine": "another"})
     assert run(paper, *words) == 0
     assert Path("runs/paper/small/results.json").read_text() == before
 
@@ -325,17 +328,17 @@ jobs.call([sys.executable, "slow.py"])
     assert ended.stderr.splitlines()[-1] == "KeyboardInterrupt"
     assert Path("saved").exists()
 
-    def interrupted(words):
+    def interrupted(words, seconds):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(study, "call", interrupted)
+    monkeypatch.setattr(processes, "call", interrupted)
     assert run(paper, "run", "table", "--data", "toy") == 130
     assert capsys.readouterr().err.splitlines()[-1] == "usd3 paper: interrupted (the same command goes on)"
 
 
 def test_the_studies_of_a_stranger_are_not_run(paper, monkeypatch, capsys):
     paper = paper.rename(paper.with_name("paper"))  # in the current folder
-    (paper / "studies" / "small.yaml").write_text("about: A.\nsteps: ['python {paper}/evil.py']\nresults: {}\n")
+    (paper / "studies" / "small.yaml").write_text("about: A.\nstages: ['python {paper}/evil.py']\nresults: {}\n")
     (paper / "evil.py").write_text("import pathlib; pathlib.Path('ran').touch()")
     assert main(["paper", "run", "table", "--paper", str(paper)]) == 1
     assert "or trust_code: true, which runs the commands of its studies" in capsys.readouterr().err
@@ -376,8 +379,8 @@ def test_a_training_that_goes_on_may_import_what_it_did(tmp_path):
         str(tmp_path),
     ]
     resumed = ["train", "--resume", str(tmp_path), "--model.net", "mine.Net", "--trust_code", "true"]
-    assert study._resumed(words) == resumed
-    assert study._resumed([*words[:-1], "elsewhere"]) == [*words[:-1], "elsewhere"]
+    assert processes._resumed(words) == resumed
+    assert processes._resumed([*words[:-1], "elsewhere"]) == [*words[:-1], "elsewhere"]
 
 
 def test_a_folder_without_studies_is_refused(tmp_path, capsys):
@@ -388,11 +391,11 @@ def test_a_folder_without_studies_is_refused(tmp_path, capsys):
 def test_a_study_runs_what_it_needs_first_and_resumes_its_trainings(paper, tmp_path):
     """With real commands: a training that was begun elsewhere goes on, and its evaluation is read."""
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(asdict(tiny_recipe(tmp_path))))
-    needed = "about: Before.\nsteps: ['train {paper}/../tiny.yaml --run {out}/model']\nresults: {}\n"
+    needed = "about: Before.\nstages: ['train {paper}/../tiny.yaml --run {out}/model']\nresults: {}\n"
     (paper / "studies" / "before.yaml").write_text(needed)
     small = """about: After.
 needs: [before]
-steps: ["evaluate {before}/model --steps 3 --runs 2 --bound_samples 2 --out {out}/found.json"]
+stages: ["evaluate {before}/model --steps 3 --runs 2 --bound_samples 2 --out {out}/found.json"]
 results: {found.json: evaluate}
 """
     (paper / "studies" / "small.yaml").write_text(small)
@@ -410,8 +413,8 @@ results: {found.json: evaluate}
 
 def test_methods_that_fail_are_missing_in_the_table_and_tried_again(paper, tmp_path, capsys, monkeypatch):
     """`compare` and `cost` end with an error where some methods failed, and the others have results."""
-    study = "about: A.\nsteps: ['cost --out {out}/cost']\nresults: {cost: cost}\n"
-    (paper / "studies" / "small.yaml").write_text(study)
+    small = "about: A.\nstages: ['cost --out {out}/cost']\nresults: {cost: cost}\n"
+    (paper / "studies" / "small.yaml").write_text(small)
     details = {"draw": None, "timed_draw_steps": 5, "recipe": {}}
     found = {
         "settings": {"shape": None, "steps": 5, "timed_draw_steps": 0},
@@ -422,14 +425,14 @@ def test_methods_that_fail_are_missing_in_the_table_and_tried_again(paper, tmp_p
     }
     tries = []
 
-    def failing(words):
+    def failing(words, seconds):
         tries.append(words)
         out = tmp_path / "runs/paper/small/cost"
         out.mkdir(exist_ok=True)
         (out / "cost.json").write_text(json.dumps(found))
         return len(tries) < 2
 
-    monkeypatch.setattr("usd3_paper.study.call", failing)
+    monkeypatch.setattr("usd3_paper.processes.call", failing)
     assert run(paper, "run", "table") == 1
     said = capsys.readouterr()
     assert ["Method", "A", "ours", "0.500", "-", "-"] in [line.split() for line in said.out.splitlines()]
@@ -442,8 +445,8 @@ def test_methods_that_fail_are_missing_in_the_table_and_tried_again(paper, tmp_p
 def test_an_interrupted_study_shows_what_it_has(paper, capsys, monkeypatch):
     small = STUDY.replace("{second.json: file}", "{first.json: file, second.json: file}")
     (paper / "studies" / "small.yaml").write_text(small.replace("[first.json]", "[first.json, second.json]"))
-    whole = study.call
-    monkeypatch.setattr(study, "call", lambda words: 130 if "fails" in words else whole(words))
+    whole = processes.call
+    monkeypatch.setattr(processes, "call", lambda words, seconds: 130 if "fails" in words else whole(words))
     assert run(paper, "run", "table", "--data", "toy") == 130
     said = capsys.readouterr()
     assert ["Method", "A", "ours", "0.750*", "12,346", "-"] in [line.split() for line in said.out.splitlines()]
@@ -452,7 +455,7 @@ def test_an_interrupted_study_shows_what_it_has(paper, capsys, monkeypatch):
     assert "second.json)" not in Path("runs/paper/small/table.md").read_text()  # no picture that is not there
     assert run(paper, "publish", "table") == 1
     assert "second.json: no such file; `usd3 paper run table --data DATA` writes it" in capsys.readouterr().err
-    monkeypatch.setattr(study, "call", whole)
+    monkeypatch.setattr(processes, "call", whole)
     run(paper, "run", "table", "--data", "toy")
     assert run(paper, "run", "table", "--data", "toy") == 0
     assert "second.json)" in Path("runs/paper/small/table.md").read_text()
@@ -460,15 +463,15 @@ def test_an_interrupted_study_shows_what_it_has(paper, capsys, monkeypatch):
 
 def test_a_comparison_without_a_measured_method_has_no_table(paper, tmp_path, capsys, monkeypatch):
     (paper / "studies" / "small.yaml").write_text(
-        "about: A.\nsteps: ['compare --out {out}/c']\nresults: {c: compare}\n"
+        "about: A.\nstages: ['compare --out {out}/c']\nresults: {c: compare}\n"
     )
 
-    def begun(words):
+    def begun(words, seconds):
         (tmp_path / "runs/paper/small/c").mkdir()
         (tmp_path / "runs/paper/small/c/comparison.json").write_text('{"methods": {"a": "usd3"}}')
         return 130
 
-    monkeypatch.setattr(study, "call", begun)
+    monkeypatch.setattr(processes, "call", begun)
     assert run(paper, "run", "table") == 130
     said = capsys.readouterr()
     assert not said.out

@@ -139,8 +139,8 @@ COMMANDS = {
         "Run what gives a table or figure of the paper, and show our numbers beside the published ones.",
         "paper.PaperOptions",
         "paper.paper",
-        "list | show NAME | run NAME | publish NAME",
-        "usd3 paper run music --data pop909_melody_256.npz --budget 4 --jobs 4",
+        "list | show NAME | run NAME | run all | publish NAME",
+        "usd3 paper run music --data pop909_melody_256.npz --jobs 4 --stop_after 30",
         subjects=("action", "name"),
     ),
     "cost": Command(

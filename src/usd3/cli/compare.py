@@ -40,7 +40,8 @@ class CompareOptions(Recipe):
     Args:
         methods: words, each either recipes joined by +, as in "usd3+discrete", or the folder of a trained model, or
             the name of a packaged one if no recipe has this name. A trained model is only measured. A name for the
-            table may stand before a colon: "star:usd3-star+discrete". null: all methods.
+            table may stand before a colon: "star:usd3-star+discrete". A number of trainings may stand after a star:
+            "usd3+discrete*3". null: all methods.
         out: folder of all runs and results, new or that of an earlier comparison; null: a new one below runs/.
         jobs: number of methods to train or measure at the same time; they share the device.
         repeats: trainings of each method, with the seeds `seed`, `seed` + 1, ...; if there are several, the table has

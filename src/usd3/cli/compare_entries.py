@@ -38,11 +38,12 @@ def read_entries(
 
     Args:
         words: the value of the option.
-        repeats: number of trainings of each method.
+        repeats: number of trainings of each method that has no number of its own.
         base: the recipes for all methods.
         read: returns the options for a list of recipes.
     """
-    entries = [training for word in method_words(words) for training in _trainings(_entry(word, base, read), repeats)]
+    methods = [_entry(word, base, read) for word in method_words(words)]
+    entries = [training for entry in methods for training in _trainings(entry, entry.trainings or repeats)]
     require_names(entries)
     return entries
 

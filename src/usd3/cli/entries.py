@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from usd3._internal.checks import require
+from usd3._internal.checks import as_count, require
 from usd3._internal.messages import suggestion
 from usd3.kinds.class_files import absolute_places
 from usd3.methods import METHODS
@@ -19,7 +19,17 @@ from usd3.pipeline.packaged import find_model
 from usd3.recipes import list_recipes
 from usd3.training.options import Recipe
 
-__all__ = ["Entry", "about_method", "method_words", "plain", "read_entry", "require_names", "require_same_recipe"]
+__all__ = [
+    "Entry",
+    "Word",
+    "about_method",
+    "method_words",
+    "plain",
+    "read_entry",
+    "recipes_in",
+    "require_names",
+    "require_same_recipe",
+]
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,7 @@ class Entry:
         trained: the folder of a trained model.
         data_path: where the data are, for a trained model that does not know it.
         repeats: the label of the method of which this is a further training.
+        trainings: how many trainings the user asked for, of this method alone; None: as many as of the others.
     """
 
     label: str
@@ -41,6 +52,7 @@ class Entry:
     trained: Path | None = None
     data_path: str | None = None
     repeats: str | None = None
+    trainings: int | None = None
 
     @property
     def method(self) -> str:
@@ -59,24 +71,51 @@ def method_words(words: str | None) -> list[str]:
     return chosen
 
 
+class Word(NamedTuple):
+    """The parts of a word such as "star:usd3-star+discrete*3": a label, recipes or a folder, a number of trainings."""
+
+    label: str
+    source: str
+    trainings: int | None
+
+    @classmethod
+    def read(cls, word: str) -> "Word":
+        """The parts of a word. Without a label, that of the recipes; without a number, None."""
+        name, colon, source = word.partition(":")
+        name, source = (name, source) if colon and not Path(word).exists() else ("", word)
+        recipes, star, number = source.rpartition("*")
+        if star and number.isdecimal() and not Path(source).exists():
+            return cls(name or _label(recipes), recipes, as_count(int(number), f"trainings of {recipes}", 1))
+        return cls(name or _label(source), source, None)
+
+
+def _label(source: str) -> str:
+    """The names of the recipes, or of the folder, without folders and endings."""
+    return "+".join(Path(part).stem for part in recipes_in(source))
+
+
+def recipes_in(source: str) -> list[str]:
+    """The recipes that are joined by +; a file whose name has one is one recipe."""
+    return [source] if Path(source).is_file() else source.split("+")
+
+
 def read_entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], Recipe]) -> Entry:
     """The method that a word means; `read` reads the options from recipes, of which those in `base` come first."""
-    name, colon, source = word.partition(":")
-    name, source = (name, source) if colon and not Path(word).exists() else ("", word)
+    label, source, trainings = Word.read(word)
     trained = Path(os.path.abspath(source if source in list_recipes() else find_model(source)))
     if (trained / "config.json").is_file():
-        return Entry(name or trained.name, source, None, trained)
-    parts = [source] if Path(source).is_file() else source.split("+")
+        return Entry(trained.name if word == source else label, source, None, trained)
+    parts = recipes_in(source)
     expected = "words with spaces between them, each a recipe, recipes joined by +, or the folder of a trained model"
     recipes = list_recipes()
     unknown = [part for part in parts if part not in recipes and not Path(part).is_file()]
     hints = "".join(suggestion(part, recipes) for part in unknown)
     require(not unknown, "methods", source, f"{expected}; recipes are YAML files or {', '.join(recipes)}{hints}")
-    with about_method(name or source):
+    with about_method(source if word.startswith(source) else label):
         recipe = read([*base, *parts]).recipe
     if recipe.data.path is not None:
         recipe.data.path = absolute_places(recipe.data.path)
-    return Entry(name or "+".join(Path(part).stem for part in parts), source, recipe)
+    return Entry(label, source, recipe, trainings=trainings)
 
 
 def require_names(entries: Sequence[Entry]) -> None:

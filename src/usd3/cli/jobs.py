@@ -80,12 +80,15 @@ def run_jobs(title: str, jobs: Sequence[Job], at_once: int) -> dict[str, str]:
     return failed
 
 
-def call(words: Sequence[str]) -> int:
-    """Run a program and return its exit status. An interruption ends the program and waits for it."""
+def call(words: Sequence[str], seconds: float | None = None) -> int:
+    """Run a program and return its exit status. An interruption ends the program and waits for it.
+
+    So does the end of its time, after `seconds`; then subprocess.TimeoutExpired is raised. None: any time.
+    """
     with _terminated_as_interrupted():
         process = subprocess.Popen(words, start_new_session=True, env=child_environment())
         try:
-            return process.wait()
+            return process.wait(seconds)
         except BaseException:
             _end([process])
             raise
