@@ -245,6 +245,7 @@ class _WeightedLoss(torch.autograd.Function):
         ctx.problem = p, weights, with_l2
         term_sums, loss = sums[:WEIGHTED], sums[WEIGHTED].clone()  # no view: a caller may scale its loss in place
         ctx.mark_non_differentiable(term_sums)
+        ctx.set_materialize_grads(False)  # no zeros for the sums, which have no gradient
         return term_sums, loss
 
     @staticmethod
