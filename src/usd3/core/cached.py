@@ -37,7 +37,10 @@ class CachedNumbers:
         """formula(*times), as one CUDA graph on a GPU, where dozens of tiny launches cost more than their arithmetic.
 
         `name` distinguishes formulas: two with the same name must be equal for the same schedule.
+        A schedule that learns is evaluated anew, with its gradient.
         """
+        if torch.compiler.is_compiling() or self.schedule_learns(times[0].device):
+            return formula(*times)
         return self._replays((name, self.schedule, self.num_steps), formula, *times)
 
     def tabulated(self, name: Any, formula: Callable[[Tensor], Tensor], time: Tensor) -> Tensor:

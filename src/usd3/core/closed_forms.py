@@ -23,6 +23,6 @@ _FORMS: dict[type[Schedule], Callable[[Any], ClosedForm]] = {
 
 
 def closed_form(schedule: Schedule) -> ClosedForm | None:
-    """The closed form of a packaged schedule. None: a schedule of your own, also one that inherits from a packaged one."""
+    """The closed form of a packaged schedule; None: one of your own, also one that inherits from a packaged one."""
     make = _FORMS.get(type(schedule))
     return None if make is None else make(schedule)

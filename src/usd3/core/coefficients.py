@@ -200,7 +200,7 @@ class Process(CachedNumbers):
         One kernel computes them where Triton runs and the schedule is of the package.
         """
         if (form := self.kernel_form(time)) is not None:
-            return fused.coefficients(form, self.kernel_numbers(form, time.device), time, before, self.num_steps)
+            return fused.coefficients_at(form, self.kernel_numbers(form, time.device), time, before, self.num_steps)
         return self.replayed("coefficients", self._coefficients, time, *([] if before is None else [before]))
 
     def _coefficients(self, time: Tensor, before: Tensor | None = None) -> Tensor:
@@ -220,7 +220,10 @@ class Process(CachedNumbers):
         return self.tabulated("training", self.coefficients, time)
 
     def drawn_coefficients(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Training times of uniforms u, float64 (B,) in [0, 1], and their `coefficients`, (5, B); None for eager code."""
+        """Training times of uniforms u, float64 (B,) in [0, 1], and their `coefficients`, (5, B).
+
+        The eager code reads no coefficients: then they are None.
+        """
         eager, form = self.is_eager(u.device), self.kernel_form(u)
         if form is not None and not eager and torch.get_default_dtype() == torch.float32:
             return fused.drawn_coefficients(form, self.kernel_numbers(form, u.device), u, self.num_steps)

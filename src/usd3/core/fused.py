@@ -32,7 +32,7 @@ from usd3.kernels import (
     Problem,
     Projection,
     chosen,
-    coefficients,
+    coefficients_at,
     constants,
     cpp_runs,
     drawn_coefficients,
@@ -58,7 +58,7 @@ __all__ = [
     "Projection",
     "RowsRead",
     "chosen",
-    "coefficients",
+    "coefficients_at",
     "constants",
     "cpp_runs",
     "draw",
@@ -167,7 +167,7 @@ def leap_of(noise: Noise, level: Level, jumps: Jumps, x: Tensor, v: Tensor | Non
     closed_form = noise.has_closed_form
     return Leap(
         x=flattened(x),
-        coefficients=torch.stack([number.reshape(-1) for number in torch.broadcast_tensors(*numbers)]),
+        coefficients=torch.stack(torch.broadcast_tensors(*numbers)).reshape(len(numbers), -1),
         noise=NoiseTables(*noise.tables(x)),
         m_x=None if closed_form else flattened(noise.at(x)),
         noisy=None if closed_form or v is None else flattened(noise.other(x, v)),

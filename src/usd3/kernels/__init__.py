@@ -41,7 +41,7 @@ from usd3.kernels.coefficients import (
     EXPONENTIAL,
     POWER,
     ClosedForm,
-    coefficients,
+    coefficients_at,
     constants,
     drawn_coefficients,
 )
@@ -66,7 +66,7 @@ __all__ = [
     "Projection",
     "RowsRead",
     "chosen",
-    "coefficients",
+    "coefficients_at",
     "constants",
     "cpp_runs",
     "draw",

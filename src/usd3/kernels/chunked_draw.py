@@ -18,9 +18,7 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None, failed: Tensor | None =
     return torch.cat(parts) if parts else p.x.new_empty(0, dtype=torch.float64 if u is None else torch.int64)
 
 
-def _draw_chunk(
-    logits: Tensor, p: Leap, rows: slice, u: Tensor | None, failed: Tensor | None, spare: Tensor
-) -> Tensor:
+def _draw_chunk(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, failed: Tensor | None, spare: Tensor) -> Tensor:
     """`draw_rows` of n rows; spare (1 or 4, >= n, K) is scratch memory."""
     x, e = p.x[rows], spare[0, : rows.stop - rows.start]
     numbers = numbers_of_rows(p.coefficients, len(p.x) // p.coefficients.shape[1], rows)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["COSINE", "EXPONENTIAL", "POWER", "ClosedForm", "coefficients", "constants", "drawn_coefficients"]
+__all__ = ["COSINE", "EXPONENTIAL", "POWER", "ClosedForm", "coefficients_at", "constants", "drawn_coefficients"]
 
 COSINE, POWER, EXPONENTIAL = range(3)
 
@@ -41,7 +41,7 @@ def constants(form: ClosedForm, t_min: float, smallest: float, device: torch.dev
     return torch.stack([torch.full((), number, dtype=torch.float64, device=device) for number in numbers])
 
 
-def coefficients(
+def coefficients_at(
     form: ClosedForm, numbers: Tensor, time: Tensor, before: Tensor | None, num_steps: int | None
 ) -> Tensor:
     """The five rows for each of B objects, float64 (5, B).
@@ -59,9 +59,9 @@ def coefficients(
 
 
 def drawn_coefficients(form: ClosedForm, numbers: Tensor, u: Tensor, num_steps: int | None) -> tuple[Tensor, Tensor]:
-    """Training times of uniforms u, float64 (B,) in [0, 1], and their five rows, as `Process.times_from_uniform` has it.
+    """Training times of uniforms u, float64 (B,) in [0, 1], and their five rows.
 
-    Continuous times are rounded to float32.
+    The times are those of `Process.times_from_uniform`; continuous ones are rounded to float32.
     """
     from usd3.kernels.triton_coefficients import launch
 

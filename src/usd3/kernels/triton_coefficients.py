@@ -9,13 +9,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from usd3.kernels.coefficients import COSINE, POWER, ClosedForm
+from usd3.kernels.coefficients import COSINE, EXPONENTIAL, POWER, ClosedForm
 from usd3.kernels.loss import ALPHA_BAR, LOST, STAY, TO_DATA, TO_NOISE
 
 __all__ = ["launch"]
 
 _BLOCK = 128
-_COSINE, _POWER = tl.constexpr(COSINE), tl.constexpr(POWER)
+_COSINE, _POWER, _EXPONENTIAL = (tl.constexpr(family) for family in (COSINE, POWER, EXPONENTIAL))
 _TO_DATA, _TO_NOISE, _STAY = tl.constexpr(TO_DATA), tl.constexpr(TO_NOISE), tl.constexpr(STAY)
 _ALPHA_BAR, _LOST = tl.constexpr(ALPHA_BAR), tl.constexpr(LOST)
 _TINY = tl.constexpr(2.0**-60)
@@ -127,11 +127,11 @@ def _coefficients_kernel(
 @triton.jit
 def _level(t, a, b, offset, FAMILY: tl.constexpr):
     """alpha_bar(t) and 1 - alpha_bar(t), exactly 1 and 0 at t = 0."""
-    if FAMILY == _COSINE or FAMILY == _POWER:
-        kept, lost = _between(t, 0 * t, a, b, FAMILY)
-    else:
+    if FAMILY == _EXPONENTIAL:
         sigma = _sigma(t, 0 * t, a, b) + offset
         kept, lost = tl.exp(-sigma), -_exp_minus_1(-sigma)
+    else:
+        kept, lost = _between(t, 0 * t, a, b, FAMILY)
     return tl.where(t == 0, 1.0, kept), tl.where(t == 0, 0.0, lost)
 
 
