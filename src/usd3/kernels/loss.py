@@ -250,7 +250,9 @@ class _WeightedLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, _: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, _: None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad is None:  # of nothing that depends on the loss
+            return (None,) * 7
         wide, ctx.wide = ctx.wide, None  # autograd may keep and change what it is given
         if wide is not None:
             return _scaled(wide, grad, ctx.impl)[:, : ctx.shape[-1]].reshape(ctx.shape), *[None] * 6
