@@ -199,9 +199,10 @@ class Process(CachedNumbers):
         Their rows are to_data, to_noise, stay (0 for a rate), alpha_bar and lost, as `usd3.kernels.loss` names them.
         One kernel computes them where Triton runs and the schedule is of the package.
         """
-        if (form := self.kernel_form(time)) is not None:
-            return fused.coefficients_at(form, self.kernel_numbers(form, time.device), time, before, self.num_steps)
-        return self.replayed("coefficients", self._coefficients, time, *([] if before is None else [before]))
+        times = (time,) if before is None else (time, before)
+        if (schedule := self.kernel_schedule(*times)) is not None:
+            return fused.coefficients_at(*schedule, time, before, self.num_steps)
+        return self.replayed("coefficients", self._coefficients, *times)
 
     def _coefficients(self, time: Tensor, before: Tensor | None = None) -> Tensor:
         level, to = self.transition(time, before, time)
@@ -215,31 +216,30 @@ class Process(CachedNumbers):
 
     def training_coefficients(self, time: Tensor) -> Tensor:
         """`coefficients` of training times, float64 (5, B): where no kernel runs, looked up in discrete time."""
-        if self.kernel_form(time) is not None:
-            return self.coefficients(time)
-        return self.tabulated("training", self.coefficients, time)
+        if self.kernel_schedule(time) is None:
+            return self.tabulated("training", self.coefficients, time)
+        return self.coefficients(time)
 
     def drawn_coefficients(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
         """Training times of uniforms u, float64 (B,) in [0, 1], and their `coefficients`, (5, B).
 
         The eager code reads no coefficients: then they are None.
         """
-        eager, form = self.is_eager(u.device), self.kernel_form(u)
-        if form is not None and not eager and torch.get_default_dtype() == torch.float32:
-            return fused.drawn_coefficients(form, self.kernel_numbers(form, u.device), u, self.num_steps)
+        eager, schedule = self.is_eager(u.device), self.kernel_schedule(u)
+        if schedule is not None and not eager and torch.get_default_dtype() == torch.float32:
+            return fused.drawn_coefficients(*schedule, u, self.num_steps)
         time = self.unit_time(self.times_from_uniform(u))
         return time, None if eager else self.training_coefficients(time)
 
-    def kernel_form(self, time: Tensor) -> ClosedForm | None:
-        """The schedule as the kernel of `coefficients` knows it. None: no kernel runs, or it does not know it."""
-        if torch.compiler.is_compiling() or time.requires_grad or chosen(self.impl, time.device) != "triton":
+    def kernel_schedule(self, *times: Tensor) -> tuple[ClosedForm, Tensor] | None:
+        """The schedule as the kernel of `coefficients` reads it; None: no kernel runs, or none knows the schedule."""
+        device, has_gradient = times[0].device, any(time.requires_grad for time in times)
+        if torch.compiler.is_compiling() or has_gradient or chosen(self.impl, device) != "triton":
             return None
-        return closed_form(self.schedule)
-
-    def kernel_numbers(self, form: ClosedForm, device: torch.device) -> Tensor:
-        """`usd3.kernels.coefficients.constants` of the form, made once."""
+        if (form := closed_form(self.schedule)) is None:
+            return None
         make = partial(fused.constants, form, self.t_min, SMALLEST, device)
-        return self.computed_once((form, self.t_min), device, make)
+        return form, self.computed_once((form, self.t_min), device, make)
 
     def step_coefficients(self, t: Time, s: Time, time: Tensor, before: Tensor) -> Tensor:
         """`coefficients` of a user's step t -> s, float64 (5, B): looked up where t and s are the same for all."""
