@@ -91,11 +91,10 @@ def draw_code(K: int, noise: str, dtype: str, **options: bool) -> Code:
     return _compiled(triton_draw._draw_kernel, K, noise, dtype, chosen, triton_draw.tile(K))
 
 
-def coefficients_binary(family: int, continuous: bool, step: bool, drawn: bool, B: int = 64, T: int = 1000) -> bytes:
-    """The machine code of the coefficients of B objects; numbers of 1 are known when it is compiled."""
+def coefficients_binary(family: int, continuous: bool, step: bool, drawn: bool) -> bytes:
+    """The machine code of the coefficients of any batch."""
     kernel = triton_coefficients._coefficients_kernel
-    ones = {name: 1 for name, value in {"B": B, "T": T, "stride": 1, "before_stride": 1}.items() if value == 1}
-    constants = {"FAMILY": family, "CONTINUOUS": continuous, "STEP": step, "DRAWN": drawn, "BLOCK": 128, **ones}
+    constants = {"FAMILY": family, "CONTINUOUS": continuous, "STEP": step, "DRAWN": drawn, "BLOCK": 128}
     pointers = dict.fromkeys(("times", "befores", "numbers", "out"), "*fp64")
     names = kernel.arg_names
     signature = {name: pointers.get(name, "constexpr" if name in constants else "i32") for name in names}
