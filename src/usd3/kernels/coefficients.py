@@ -1,8 +1,8 @@
 """The numbers of each object that losses and draws read, from its time, in one kernel.
 
 They are the rows TO_DATA, TO_NOISE, STAY, ALPHA_BAR and LOST of `usd3.kernels.loss`. `Process.transition` of the core
-defines them, with the formulas of a schedule: some twenty operations on (B,) numbers for a rate, some forty for a step.
-On a GPU each of these is a launch, which takes longer than its arithmetic. `triton_coefficients.py` computes all of it
+defines them, with the formulas of a schedule: with `Cosine` 20 operations on (B,) numbers for a rate, 58 for a step. On
+a GPU each of these is a launch, which takes longer than its arithmetic. `triton_coefficients.py` computes all of it
 in one launch, for the schedules that have a `ClosedForm`: those of the package.
 """
 
