@@ -30,7 +30,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from usd3.bench.machine import machine
-from usd3.kernels import triton_draw, triton_loss
+from usd3.kernels import triton_coefficients, triton_draw, triton_loss
 from usd3.kernels.triton_common import ABSORBING, TABLE, UNIFORM
 
 NOISES = {"uniform": UNIFORM, "absorbing": ABSORBING, "table": TABLE}
@@ -38,9 +38,10 @@ TYPES = {"fp32": "*fp32", "bf16": "*bf16", "fp16": "*fp16", "fp64": "*fp64"}
 SIZES = (8192, 50257, 50304)
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 _WARP = 32
+_TARGET = GPUTarget("cuda", 90, _WARP)
 _LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?\w+\s+)?([A-Z0-9_.]+)(.*?);")
 _POINTERS = {
-    **{"xs": "*i64", "x_0s": "*i64", "noisy": "*i64", "free": "*i1", "supports": "*i1"},
+    **{"xs": "*i64", "x_0s": "*i64", "noisy": "*i64", "free": "*i1", "supports": "*i1", "failed": "*i1"},
     **dict.fromkeys(("coefficients", "weights", "m_xs", "us"), "*fp64"),
 }
 
@@ -86,8 +87,20 @@ def loss_code(K: int, noise: str, dtype: str, **options: bool) -> Code:
 
 def draw_code(K: int, noise: str, dtype: str, **options: bool) -> Code:
     """The draw from rows of K categories."""
-    chosen = {"FREE": True, "DAMPED": False, "MASS_ONLY": False, **options}
+    chosen = {"FREE": True, "DAMPED": False, "MASS_ONLY": False, "REPORT": True, **options}
     return _compiled(triton_draw._draw_kernel, K, noise, dtype, chosen, triton_draw.tile(K))
+
+
+def coefficients_binary(family: int, continuous: bool, step: bool, drawn: bool) -> bytes:
+    """The machine code of the coefficients of any batch."""
+    kernel = triton_coefficients._coefficients_kernel
+    constants = {"FAMILY": family, "CONTINUOUS": continuous, "STEP": step, "DRAWN": drawn, "BLOCK": 128}
+    pointers = dict.fromkeys(("times", "befores", "numbers", "out"), "*fp64")
+    names = kernel.arg_names
+    signature = {name: pointers.get(name, "constexpr" if name in constants else "i32") for name in names}
+    options = {"enable_fp_fusion": False}
+    code = triton.compile(ASTSource(kernel, signature, constants, {}), target=_TARGET, options=options)
+    return bytes(code.asm["cubin"])
 
 
 def _compiled(kernel: Any, K: int, noise: str, dtype: str, options: Mapping[str, Any], tile: Mapping[str, Any]) -> Code:
@@ -106,7 +119,7 @@ def _compiled(kernel: Any, K: int, noise: str, dtype: str, options: Mapping[str,
     divisible = {*pointers, *(("stride", "gradient_stride") if K % 16 == 0 else ())}  # by 16, as at run time
     attributes = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name in divisible}
     source = ASTSource(kernel, signature, constants, attributes)
-    binary = triton.compile(source, target=GPUTarget("cuda", 90, _WARP), options={"num_warps": warps}).asm["cubin"]
+    binary = triton.compile(source, target=_TARGET, options={"num_warps": warps}).asm["cubin"]
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary)
         file.flush()

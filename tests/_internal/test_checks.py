@@ -29,11 +29,10 @@ def test_both_ends_of_an_interval_and_no_values_at_all_are_fine(checks):
     checks.raise_first()
 
 
-def test_a_number_that_is_nan_and_marked_elements_are_refused(checks):
+def test_a_number_that_is_nan_is_refused(checks):
     checks.refuse_nan("logits", torch.tensor(1.0), "numbers")
-    checks.refuse_marked("logits", torch.tensor([False, False]), math.nan, "numbers")
     checks.raise_first()
-    checks.refuse_marked("logits", torch.tensor([False, True]), math.nan, "numbers")
+    checks.refuse_nan("logits", torch.tensor(math.nan), "numbers")
     with pytest.raises(ValueError, match="logits contains nan: expected numbers"):
         checks.raise_first()
 
@@ -70,10 +69,26 @@ def test_the_first_check_that_failed_is_the_one_that_is_named():
     checks.raise_first()  # they are read once
 
 
-def test_marks_of_an_early_round_are_still_refused():
+@pytest.mark.parametrize("kind", [Checks, LoopChecks])
+def test_a_flag_that_is_set_is_refused(kind):
+    checks = kind(True)
+    flag = checks.flag("logits", torch.device("cpu"), math.nan, "numbers")
+    assert flag is not None
+    checks.raise_first()
+    flag = checks.flag("logits", torch.device("cpu"), math.nan, "numbers")
+    assert flag is not None
+    flag.fill_(True)
+    with pytest.raises(ValueError, match="logits contains nan: expected numbers"):
+        checks.raise_first()
+
+
+def test_a_loop_has_one_flag_which_stays_set():
     checks = LoopChecks(True)
-    for mark in (False, True, False):
-        checks.refuse_marked("logits", torch.tensor([mark, False]), math.nan, "numbers")
+    flags = [checks.flag("logits", torch.device("cpu"), math.nan, "numbers") for _ in range(3)]
+    assert flags[0] is flags[1] is flags[2]
+    assert flags[0] is not None
+    flags[0].fill_(True)
+    checks.flag("logits", torch.device("cpu"), math.nan, "numbers")
     with pytest.raises(ValueError, match="logits contains nan: expected numbers"):
         checks.raise_first()
 
@@ -83,6 +98,6 @@ def test_checks_that_are_off_refuse_nothing(kind):
     checks = kind(False)
     checks.refuse_outside("x", torch.tensor([7]), 0, 3, "0..3")
     checks.refuse_nan("x", torch.tensor(math.nan), "numbers")
-    checks.refuse_marked("x", torch.tensor([True]), math.nan, "numbers")
+    assert checks.flag("x", torch.device("cpu"), math.nan, "numbers") is None
     checks.refuse_number("x", 7, True, "0..3")
     checks.raise_first()

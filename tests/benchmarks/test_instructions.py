@@ -31,11 +31,14 @@ LISTING = """
 COMPILE = """
 import sys
 sys.path.insert(0, "benchmarks")
-from instructions import draw_code, loss_code
+from instructions import coefficients_binary, draw_code, loss_code
 for noise in ("uniform", "absorbing", "table"):
     for K, dtype in {cases}:
         loss, draw = loss_code(K, noise, dtype, STEP=True, L2=True), draw_code(K, noise, dtype)
         print(noise, K, dtype, loss.spilled, draw.spilled)
+for family in {families}:
+    for time in ((True, False, True), (True, True, False), (False, False, True), (False, False, False)):
+        assert coefficients_binary(family, *time)
 """
 
 
@@ -81,6 +84,8 @@ def test_a_pass_has_the_special_functions_that_the_page_names_and_nothing_spills
     ],
     ids=["one", "all"],
 )
-def test_every_noise_compiles_for_a_gpu(cases):
-    lines = python("-c", COMPILE.format(cases=cases)).splitlines()
+def test_every_noise_and_schedule_compiles_for_a_gpu(cases):
+    """The coefficients as rates and steps, of drawn and given times."""
+    families = range(1 if len(cases) == 1 else 3)
+    lines = python("-c", COMPILE.format(cases=cases, families=families)).splitlines()
     assert len(lines) == 3 * len(cases)

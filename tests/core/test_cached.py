@@ -82,6 +82,17 @@ def test_nothing_is_kept_of_a_schedule_that_learns():
     assert all((a != b).any() for a, b in zip(before, after))
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_the_coefficients_of_a_schedule_that_learns_have_its_gradient(steps, monkeypatch):
+    """They are no CUDA graph, which would have none."""
+    schedule, times = Learnt(), torch.tensor([[0.4], [0.1]], dtype=torch.float64)[:steps]
+    d = usd3.Diffusion(usd3.Uniform(4), schedule)
+    monkeypatch.setattr(d, "_replays", None)
+    (slope,) = torch.autograd.grad(d.coefficients(*times)[3].sum(), schedule.log_rate)
+    sigma = 0.4 * schedule.log_rate.detach().exp()  # alpha_bar = exp(-sigma)
+    assert float(slope) == pytest.approx(float(-sigma * torch.exp(-sigma)), rel=1e-12)
+
+
 @pytest.mark.parametrize("num_steps", [None, 10])
 def test_numbers_of_a_batch_are_made_on_their_device(num_steps, monkeypatch):
     """A CUDA graph can record no copy of numbers that the host holds."""

@@ -50,6 +50,16 @@ def named(request):
     return request.param, SCHEDULES[request.param]
 
 
+@pytest.mark.parametrize("t", [1e-12, 1e-6, 1e-3, 0.5, 1.0])
+def test_a_cosine_that_starts_flat_loses_no_digits(t):
+    """With a = 0 its slope is 0 at t = 0, where 1 - alpha_bar = 2 sin(pi t / 4)^2 is tiny."""
+    schedule, half = usd3.Cosine(a=0.0), mpmath.pi / 2
+    assert float(schedule.lost(f64(t))) == pytest.approx(float(2 * mpmath.sin(half * t / 2) ** 2), rel=1e-14)
+    assert float(schedule.decay(f64(t))) == pytest.approx(float(half * mpmath.sin(half * t)), rel=1e-14)
+    between = 2 * mpmath.sin(half * 3 * t / 4) * mpmath.sin(half * t / 4) / mpmath.cos(half * t / 2)
+    assert float(schedule.lost(f64(t), f64(t / 2))) == pytest.approx(float(between), rel=1e-14)
+
+
 @pytest.mark.parametrize("t", [0.0, 1e-9, 1e-6, 1e-3, 0.1, 0.5, 0.9, 1 - 1e-6, 1 - 1e-9, 1.0])
 def test_alpha_bar_and_its_complement_are_exact_at_both_ends(named, t):
     name, schedule = named

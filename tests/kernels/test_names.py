@@ -10,13 +10,14 @@ from usd3 import kernels
 SHARED = {"__init__", "choice", "padding", "read_rows"}  # no computations: what they all, or the networks, use
 MODULES = {path.stem for path in Path(kernels.__file__).parent.glob("*.py")} - SHARED
 COMPUTATIONS = {name for name in MODULES if not name.startswith(("chunked_", "cpp_", "triton_"))}
+ON_LOGITS = COMPUTATIONS - {"coefficients"}  # which the core computes in plain torch, and benchmarks/host.py measures
 
 
-def test_there_are_three_computations():
-    assert {"loss", "draw", "projection"} == COMPUTATIONS
+def test_there_are_three_computations_on_logits_and_one_on_times():
+    assert {"loss", "draw", "projection", "coefficients"} == COMPUTATIONS
 
 
-@pytest.mark.parametrize("name", sorted(COMPUTATIONS))
+@pytest.mark.parametrize("name", sorted(ON_LOGITS))
 def test_a_computation_has_tests_and_a_benchmark_of_its_name(name):
     assert f"chunked_{name}" in MODULES
     for path in (f"tests/kernels/test_{name}.py", f"benchmarks/{name}.py"):

@@ -10,6 +10,7 @@ PACKAGES = ("core", "kernels")
 
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     # module, below src/usd3: where its tests are, below tests
+    "core/closed_forms.py": ("kernels/test_coefficients.py",),
     # the base class of Diffusion: what a user passes reaches its checks, times and grids by the methods of Diffusion
     "core/coefficients.py": ("core/test_diffusion.py", "core/test_bad_input.py"),
     "core/fused.py": ("kernels/test_loss.py", "kernels/test_draw.py", "kernels/test_projection.py"),
@@ -30,6 +31,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "kernels/cpp_loss.py": ("kernels/test_loss.py", "kernels/test_logits.py", "kernels/test_layouts.py"),
     "kernels/draw.py": ("kernels/test_layouts.py",),
     "kernels/loss.py": ("kernels/test_layouts.py", "kernels/test_masks.py"),
+    "kernels/triton_coefficients.py": ("kernels/test_coefficients.py",),
     "kernels/triton_common.py": ("kernels/test_loss.py", "kernels/test_draw.py"),
     "kernels/triton_draw.py": ("kernels/test_draw.py", "kernels/test_logits.py", "kernels/test_layouts.py"),
     "kernels/triton_loss.py": ("kernels/test_loss.py", "kernels/test_logits.py", "kernels/test_layouts.py"),

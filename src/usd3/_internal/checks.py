@@ -137,10 +137,19 @@ class Checks:
         if self.enabled:
             self._pending.append(_Check(name, (number,), math.isnan, lambda: math.nan, expected))
 
-    def refuse_marked(self, name: str, marked: Tensor, seen: float, expected: str) -> None:
-        """Add a check: the call fails if any of the booleans `marked` is true; the message names the value `seen`."""
-        if self.enabled:
-            self._pending.append(_Check(name, (marked.any(),), bool, lambda: seen, expected))
+    def flag(self, name: str, device: torch.device, seen: float, expected: str) -> Tensor | None:
+        """Add a check: a bool () on the device, and the call fails if it is true in the end. None: disabled.
+
+        Whoever finds the value `seen` sets it, without another operation of the device.
+        """
+        if not self.enabled:
+            return None
+        flag = torch.zeros((), dtype=torch.bool, device=device)
+        self._refuse_flag(name, flag, seen, expected)
+        return flag
+
+    def _refuse_flag(self, name: str, flag: Tensor, seen: float, expected: str) -> None:
+        self._pending.append(_Check(name, (flag,), bool, lambda: seen, expected))
 
     def raise_early(self, device: torch.device) -> None:
         """On the CPU, raise now: it costs nothing. A GPU is read once, at the end of the call."""
@@ -173,7 +182,7 @@ class LoopChecks(Checks):
     def __init__(self, enabled: bool):
         super().__init__(enabled)
         self._kept: dict[tuple[str, torch.Size], tuple[Tensor, Tensor, str]] = {}
-        self._marked: dict[tuple[str, torch.Size, float], tuple[Tensor, str]] = {}
+        self._flags: dict[tuple[str, float], tuple[Tensor, str]] = {}
 
     def refuse(self, name: str, values: Tensor, bad: Callable[[Tensor], Tensor], expected: str) -> None:
         """Add a check, or update it in a later round: the call fails if any of `values` is bad in any round."""
@@ -196,22 +205,20 @@ class LoopChecks(Checks):
         """Add a check, or update it in a later round: the number, (), may not be NaN."""
         self.refuse(name, number, torch.isnan, expected)
 
-    def refuse_marked(self, name: str, marked: Tensor, seen: float, expected: str) -> None:
-        """Add a check, or update it in a later round: none of the booleans `marked` may be true."""
-        key = (name, marked.shape, seen)
-        if self.enabled and key not in self._marked:
+    def flag(self, name: str, device: torch.device, seen: float, expected: str) -> Tensor | None:
+        """Add a check: a bool () that may not be true after any round, the same in every round."""
+        if self.enabled and (name, seen) not in self._flags:
             with torch.inference_mode(False):
-                self._marked[key] = marked.clone(), expected
-        elif self.enabled:
-            self._marked[key][0].logical_or_(marked)
+                self._flags[name, seen] = torch.zeros((), dtype=torch.bool, device=device), expected
+        return self._flags[name, seen][0] if self.enabled else None
 
     def raise_first(self) -> None:
         """Raise a ValueError for the first check that failed in any round, if one did."""
         once = Checks(self.enabled)
         for (name, _), (values, bad, expected) in self._kept.items():
             once._refuse_where(name, values, bad, expected)
-        for (name, _, seen), (marked, expected) in self._marked.items():
-            once.refuse_marked(name, marked, seen, expected)
+        for (name, seen), (flag, expected) in self._flags.items():
+            once._refuse_flag(name, flag, seen, expected)
         once.raise_first()
 
 

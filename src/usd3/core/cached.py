@@ -37,15 +37,16 @@ class CachedNumbers:
         """formula(*times), as one CUDA graph on a GPU, where dozens of tiny launches cost more than their arithmetic.
 
         `name` distinguishes formulas: two with the same name must be equal for the same schedule.
+        A schedule that learns is evaluated anew, with its gradient.
         """
+        if torch.compiler.is_compiling() or self.schedule_learns(times[0].device):
+            return formula(*times)
         return self._replays((name, self.schedule, self.num_steps), formula, *times)
 
     def tabulated(self, name: Any, formula: Callable[[Tensor], Tensor], time: Tensor) -> Tensor:
         """formula(time), (n, B). Discrete time evaluates it once for t = 1..T, and then looks it up."""
         T, device = self.num_steps, time.device
-        if T is None:
-            return self.replayed(name, formula, time)
-        if torch.compiler.is_compiling() or self.schedule_learns(device):
+        if T is None or torch.compiler.is_compiling() or self.schedule_learns(device):
             return formula(time)
         table = self.computed_once(
             (name, T), device, lambda: formula(torch.arange(1, T + 1, dtype=torch.float64, device=device) / T)

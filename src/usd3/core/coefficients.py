@@ -6,6 +6,7 @@ float64, (B, 1, ..., 1), and formed without cancellation. Time 0 is clean data f
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -23,9 +24,11 @@ from usd3._internal.checks import (
     require_logits,
     require_type,
 )
+from usd3.core import fused
 from usd3.core.belief import Belief, Level, model_belief
 from usd3.core.cached import CachedNumbers
-from usd3.core.fused import IMPLEMENTATIONS, NoiseTables, Problem, chosen, cpp_runs, rows_read
+from usd3.core.closed_forms import closed_form
+from usd3.core.fused import IMPLEMENTATIONS, ClosedForm, NoiseTables, Problem, chosen, cpp_runs, rows_read
 from usd3.core.mixture import Transition
 from usd3.core.noise import Noise
 from usd3.core.schedules import Schedule, Time
@@ -95,7 +98,12 @@ class Process(CachedNumbers):
         require(tensor.shape in ((), x.shape[:1]), f"{name}.shape", tuple(tensor.shape), f"() or {tuple(x.shape[:1])}")
         steps = tensor.to(x.device, torch.float64)
         checks.refuse_outside(name, steps, least, last, allowed)
-        return (steps if last == 1 else steps / last).expand(x.shape[:1])
+        return self.unit_time(steps).expand(x.shape[:1])
+
+    def unit_time(self, t: Tensor) -> Tensor:
+        """A user's times, of any dtype, as float64 in [0, 1]."""
+        time = t.to(torch.float64)
+        return time if self.num_steps is None else time / self.num_steps
 
     def times(self, t: Time, s: Time, x: Tensor, checks: Checks) -> tuple[Tensor, Tensor]:
         """A user's t and s < t, both as float64 (B,) in [0, 1]."""
@@ -103,7 +111,8 @@ class Process(CachedNumbers):
         if is_number(t) and is_number(s):
             checks.refuse_number("s", s, s >= t, "less than t")
         else:
-            checks.refuse("s", before * (self.num_steps or 1), lambda _: before >= time, "less than t")
+            seen = before if self.num_steps is None else before * self.num_steps
+            checks.refuse("s", seen, lambda _: before >= time, "less than t")
         return time, before
 
     def grid(self, times: int | Times) -> list[float]:
@@ -188,19 +197,54 @@ class Process(CachedNumbers):
         """The numbers of each object that kernels read, float64 (5, B), for the transition of the same arguments.
 
         Their rows are to_data, to_noise, stay (0 for a rate), alpha_bar and lost, as `usd3.kernels.loss` names them.
+        One kernel computes them where Triton runs and the schedule is of the package.
         """
+        times = (time,) if before is None else (time, before)
+        if (schedule := self.kernel_schedule(*times)) is not None:
+            return fused.coefficients_at(*schedule, time, before, self.num_steps)
+        return self.replayed("coefficients", self._coefficients, *times)
+
+    def _coefficients(self, time: Tensor, before: Tensor | None = None) -> Tensor:
         level, to = self.transition(time, before, time)
         stay = torch.zeros_like(to.to_data) if to.stay is None else to.stay
         return torch.stack([to.to_data, to.to_noise, stay, level.alpha_bar, level.lost])
 
+    def unpacked(self, coefficients: Tensor, x: Tensor) -> tuple[Level, Transition]:
+        """`coefficients` (5, B) as the level at t and the transition from there, (B, 1, ..., 1) to broadcast with x."""
+        to_data, to_noise, stay, alpha_bar, lost = (column(row, x) for row in coefficients)
+        return Level(alpha_bar, lost), Transition(to_data, to_noise, stay)
+
     def training_coefficients(self, time: Tensor) -> Tensor:
-        """`coefficients` of training times, float64 (5, B): looked up in discrete time."""
-        return self.tabulated("training", self.coefficients, time)
+        """`coefficients` of training times, float64 (5, B): where no kernel runs, looked up in discrete time."""
+        if self.kernel_schedule(time) is None:
+            return self.tabulated("training", self.coefficients, time)
+        return self.coefficients(time)
+
+    def drawn_coefficients(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Training times of uniforms u, float64 (B,) in [0, 1], and their `coefficients`, (5, B).
+
+        The eager code reads no coefficients: then they are None.
+        """
+        eager, schedule = self.is_eager(u.device), self.kernel_schedule(u)
+        if schedule is not None and not eager and torch.get_default_dtype() == torch.float32:
+            return fused.drawn_coefficients(*schedule, u, self.num_steps)
+        time = self.unit_time(self.times_from_uniform(u))
+        return time, None if eager else self.training_coefficients(time)
+
+    def kernel_schedule(self, *times: Tensor) -> tuple[ClosedForm, Tensor] | None:
+        """The schedule as the kernel of `coefficients` reads it; None: no kernel runs, or none knows the schedule."""
+        device, has_gradient = times[0].device, any(time.requires_grad for time in times)
+        if torch.compiler.is_compiling() or has_gradient or chosen(self.impl, device) != "triton":
+            return None
+        if (form := closed_form(self.schedule)) is None:
+            return None
+        make = partial(fused.constants, form, self.t_min, SMALLEST, device)
+        return form, self.computed_once((form, self.t_min), device, make)
 
     def step_coefficients(self, t: Time, s: Time, time: Tensor, before: Tensor) -> Tensor:
         """`coefficients` of a user's step t -> s, float64 (5, B): looked up where t and s are the same for all."""
         if not (is_number(t) and is_number(s)):
-            return self.replayed("step", self.coefficients, time, before)
+            return self.coefficients(time, before)
 
         def formula() -> Tensor:
             last = self.num_steps or 1

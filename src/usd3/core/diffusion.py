@@ -120,10 +120,9 @@ class Diffusion(Process):
         time, before = self.times(t, s, x_t, checks)
         checks.raise_early(x_t.device)
 
-        numbers = self.step_coefficients(t, s, time, before)  # (5, B)
-        to_data, to_noise, _, alpha_bar, lost = (column(number, x_t) for number in numbers)
-        u, level = uniform((2, *x_t.shape), x_t.device, generator), Level(alpha_bar, lost)
-        x_s = fused.draw(logits, x_t, self.noise, level, Jumps(to_data, to_noise), u, None, self.impl, checks)
+        level, to = self.unpacked(self.step_coefficients(t, s, time, before), x_t)
+        u, jumps = uniform((2, *x_t.shape), x_t.device, generator), Jumps(to.to_data, to.to_noise)
+        x_s = fused.draw(logits, x_t, self.noise, level, jumps, u, None, self.impl, checks)
         checks.raise_first()
         return x_s
 
@@ -198,20 +197,20 @@ class Diffusion(Process):
         """Draw t (unless given) and x_t ~ q(x_t | x_0): where every loss begins. Arguments as in `loss`."""
         checks = Checks(self.validate)
         x_0, given, pad, free = self.masked_data(x_0, given, pad, checks)
-        times = self.training_times(x_0, t, stratified, generator)
-        time = self.time(times, x_0, "t", Checks(False) if t is None else checks, positive=True)
-        checks.raise_early(x_0.device)
-        coefficients = None if self.is_eager(x_0.device) else self.training_coefficients(time)  # of noise and loss
+        require(len(x_0) > 0, "x_0.shape", tuple(x_0.shape), "at least one object")  # a loss is a mean
+        if t is None:
+            u = self.training_uniforms(len(x_0), stratified, x_0.device, generator)
+            checks.raise_early(x_0.device)
+            time, coefficients = self.drawn_coefficients(u)  # of noise and loss
+        else:
+            time = self.time(t, x_0, "t", checks, positive=True)
+            checks.raise_early(x_0.device)
+            coefficients = None if self.is_eager(x_0.device) else self.training_coefficients(time)
         lost = None if coefficients is None else column(coefficients[LOST], x_0)
         x_t = self.draw_noisy(x_0, time, free, generator, lost)
         # counted now, while the network is called: whoever asked later would wait for it
         read = self.rows_read(x_t, free) if self.has_projection else None
         return NoisyBatch(x_0, x_t, time, free, given, pad, checks, generator, coefficients, read)
-
-    def training_times(self, x_0: Tensor, t: Time | None, stratified: bool, generator: torch.Generator | None) -> Time:
-        """The user's t, or drawn ones, (B,)."""
-        require(len(x_0) > 0, "x_0.shape", tuple(x_0.shape), "at least one object")  # a loss is a mean
-        return self.draw_times(len(x_0), stratified, x_0.device, generator) if t is None else t
 
     def draw_times(
         self,
@@ -221,8 +220,14 @@ class Diffusion(Process):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Training times (batch,): uniform on [t_min, 1] or on 1..T; stratified: one in each of `batch` equal parts."""
-        u = uniform((batch,), torch.device(device), generator)
-        return self.times_from_uniform((torch.arange(batch, device=device) + u) / batch if stratified else u)
+        return self.times_from_uniform(self.training_uniforms(batch, stratified, torch.device(device), generator))
+
+    def training_uniforms(
+        self, batch: int, stratified: bool, device: torch.device, generator: torch.Generator | None
+    ) -> Tensor:
+        """Uniforms (batch,) that training times are made of, float64 on [0, 1)."""
+        u = uniform((batch,), device, generator)
+        return (torch.arange(batch, device=device) + u) / batch if stratified else u
 
     def loss_from_logits(
         self,

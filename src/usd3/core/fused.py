@@ -20,15 +20,22 @@ from usd3.core.mixture import Jumps, jump_mixture
 from usd3.core.noise import Noise
 from usd3.core.terms import LossTerms
 from usd3.kernels import (
+    COSINE,
+    EXPONENTIAL,
     IMPLEMENTATIONS,
     LOST,
+    POWER,
     TO_NOISE,
+    ClosedForm,
     Leap,
     NoiseTables,
     Problem,
     Projection,
     chosen,
+    coefficients_at,
+    constants,
     cpp_runs,
+    drawn_coefficients,
     flattened,
     rows_read,
     weighted_loss,
@@ -38,17 +45,24 @@ if TYPE_CHECKING:
     from usd3.kernels import RowsRead
 
 __all__ = [
+    "COSINE",
+    "EXPONENTIAL",
     "IMPLEMENTATIONS",
     "LOST",
+    "POWER",
     "TO_NOISE",
+    "ClosedForm",
     "FusedTerms",
     "NoiseTables",
     "Problem",
     "Projection",
     "RowsRead",
     "chosen",
+    "coefficients_at",
+    "constants",
     "cpp_runs",
     "draw",
+    "drawn_coefficients",
     "jump_mass",
     "leap_of",
     "rows_read",
@@ -127,10 +141,8 @@ def draw(
     if kind == "eager":
         drawn = jump_mixture(model_belief(logits, x, noise, level, checks, free), jumps).drawn(*u)
         return drawn if free is None else torch.where(free, drawn, x)
-    drawn = kernels.draw(logits, leap_of(noise, level, jumps, x, u[1], free), u, kind).reshape(x.shape)
-    is_bad = drawn < 0
-    checks.refuse_marked("logits", is_bad, math.nan, FINITE)
-    return torch.where(is_bad, x, drawn)  # no index is out of range before the checks raise
+    failed = checks.flag("logits", x.device, math.nan, FINITE)
+    return kernels.draw(logits, leap_of(noise, level, jumps, x, u[1], free), u, kind, failed).reshape(x.shape)
 
 
 @torch.no_grad()
@@ -155,7 +167,7 @@ def leap_of(noise: Noise, level: Level, jumps: Jumps, x: Tensor, v: Tensor | Non
     closed_form = noise.has_closed_form
     return Leap(
         x=flattened(x),
-        coefficients=torch.stack([number.reshape(-1) for number in torch.broadcast_tensors(*numbers)]),
+        coefficients=torch.stack(torch.broadcast_tensors(*numbers)).reshape(len(numbers), -1),
         noise=NoiseTables(*noise.tables(x)),
         m_x=None if closed_form else flattened(noise.at(x)),
         noisy=None if closed_form or v is None else flattened(noise.other(x, v)),

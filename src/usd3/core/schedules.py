@@ -112,7 +112,8 @@ class Schedule(ABC):
 class Cosine(Schedule):
     """alpha_bar(t) = h(t) / h(0) with h(t) = cos((t + a) / (1 + a) pi/2).
 
-    Written from the other end, h(t) = sin(c (1 - t)), c = pi / 2 / (1 + a): exactly 0 at t = 1.
+    Written from the other end, h(t) = sin(c (1 - t)), c = pi / 2 / (1 + a): exactly 0 at t = 1. Its derivative and its
+    differences have cos(c (1 - t)) = sin(d + c t) with d = pi / 2 - c, which loses no digits near t = 0.
     """
 
     _derived = ("_c",)
@@ -121,6 +122,10 @@ class Cosine(Schedule):
         self.a = as_number(a, "a", 0, closed=True)
         self._c = math.pi / 2 / (1 + a)
         super().__init__()
+
+    @property
+    def _d(self) -> float:
+        return self._c * self.a
 
     def kept(self, t: Tensor, s: Tensor | None = None) -> Tensor:
         """sin(c (1 - t)) / sin(c (1 - s))."""
@@ -131,12 +136,12 @@ class Cosine(Schedule):
         """1 - kept, by sin p - sin q = 2 cos((p + q) / 2) sin((p - q) / 2)."""
         c = self._c
         if s is None:
-            return torch.cos(c - c / 2 * t) * torch.sin(c / 2 * t) * (2 / math.sin(c))
-        return 2 * torch.cos(c * (1 - (t + s) / 2)) * torch.sin(c * (t - s) / 2) / torch.sin(c * (1 - s))
+            return torch.sin(self._d + c / 2 * t) * torch.sin(c / 2 * t) * (2 / math.sin(c))
+        return 2 * torch.sin(self._d + c * (t + s) / 2) * torch.sin(c * (t - s) / 2) / torch.sin(c * (1 - s))
 
     def decay(self, t: Tensor) -> Tensor:
         """c cos(c (1 - t)) / sin c."""
-        return torch.cos(self._c * (1 - t)) * (self._c / math.sin(self._c))
+        return torch.sin(self._d + self._c * t) * (self._c / math.sin(self._c))
 
     def time(self, alpha_bar: Tensor) -> Tensor:
         """1 - asin(alpha_bar sin c) / c."""

@@ -200,7 +200,8 @@ def partial_time_loss(
     """
     d, checks = diffusion, Checks(diffusion.validate)
     x_0, given, pad, free = d.masked_data(x_0, given, pad, checks)
-    t = d.training_times(x_0, t, stratified, generator)
+    require(len(x_0) > 0, "x_0.shape", tuple(x_0.shape), "at least one object")
+    t = d.draw_times(len(x_0), stratified, x_0.device, generator) if t is None else t
     if s is None:
         below = uniform(x_0.shape[:1], x_0.device, generator) * t
         s = below if d.continuous else below.long()

@@ -3,7 +3,7 @@
 Kernels know tensors only. `usd3.core.fused` turns a noise, a schedule and times into the tensors below and is the only
 caller; docs/kernels.md derives the formulas.
 
-Three computations. One row is one element; R = B D rows are B objects of D elements each.
+Three computations on logits. One row is one element; R = B D rows are B objects of D elements each.
 
 - **loss** (`loss.py`). In: logits (R, K) or (..., K), a `Problem` (x and x_0 of each row, coefficients of each object,
   the noise m), weights (3, B). Out: `weighted_loss` gives the sums (3,) of vlb, ce and l2, and the weighted loss with
@@ -13,6 +13,10 @@ Three computations. One row is one element; R = B D rows are B objects of D elem
 - **projection** (`projection.py`). In: a `Projection` (hidden states and the output layer) in the place of logits.
   Out: `projected_loss` gives what `weighted_loss` gives, and forms a bounded number of logits at a time, of rows that
   have a loss (`read_rows.py`) and at a width that suits the GPU (`padding.py`).
+
+A fourth one, **coefficients** (`coefficients.py`), makes the numbers of each object that the first two read. In: times
+(B,) and the closed form of a schedule. Out: five rows (5, B). Where there is no Triton, or no closed form, the core
+computes them in torch.
 
 Four implementations (`choice.py`):
 
@@ -32,6 +36,15 @@ Tests and benchmarks have the same names: tests/kernels/test_loss.py and benchma
 from typing import TYPE_CHECKING
 
 from usd3.kernels.choice import IMPLEMENTATIONS, chosen, cpp_runs
+from usd3.kernels.coefficients import (
+    COSINE,
+    EXPONENTIAL,
+    POWER,
+    ClosedForm,
+    coefficients_at,
+    constants,
+    drawn_coefficients,
+)
 from usd3.kernels.draw import Leap, draw
 from usd3.kernels.loss import LOST, TO_NOISE, NoiseTables, Problem, flattened, terms, weighted_loss
 from usd3.kernels.projection import Projection, projected_loss, rows_read
@@ -40,17 +53,24 @@ if TYPE_CHECKING:
     from usd3.kernels.read_rows import RowsRead
 
 __all__ = [
+    "COSINE",
+    "EXPONENTIAL",
     "IMPLEMENTATIONS",
     "LOST",
+    "POWER",
     "TO_NOISE",
+    "ClosedForm",
     "Leap",
     "NoiseTables",
     "Problem",
     "Projection",
     "RowsRead",
     "chosen",
+    "coefficients_at",
+    "constants",
     "cpp_runs",
     "draw",
+    "drawn_coefficients",
     "flattened",
     "projected_loss",
     "rows_read",

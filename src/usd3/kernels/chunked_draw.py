@@ -9,16 +9,16 @@ from usd3.kernels.draw import ALPHA_BAR, FORWARD, LOST, TO_DATA, TO_NOISE, Leap
 __all__ = ["draw_rows"]
 
 
-def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
-    """New categories (R,), -1 where the logits are bad. Without uniforms u (2, R): the mass that leaves x, float64."""
+def draw_rows(logits: Tensor, p: Leap, u: Tensor | None, failed: Tensor | None = None) -> Tensor:
+    """New categories (R,), x where the logits are bad. Without uniforms u (2, R): the mass that leaves x, float64."""
     R, K = logits.shape
     size = min(R, rows_at_once(K))
     spare = SCRATCH.empty(1 if u is None else 4, size, K, logits)
-    parts = [_draw_chunk(logits, p, slice(i, min(i + size, R)), u, spare) for i in range(0, R, size or 1)]
+    parts = [_draw_chunk(logits, p, slice(i, min(i + size, R)), u, failed, spare) for i in range(0, R, size or 1)]
     return torch.cat(parts) if parts else p.x.new_empty(0, dtype=torch.float64 if u is None else torch.int64)
 
 
-def _draw_chunk(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, spare: Tensor) -> Tensor:
+def _draw_chunk(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, failed: Tensor | None, spare: Tensor) -> Tensor:
     """`draw_rows` of n rows; spare (1 or 4, >= n, K) is scratch memory."""
     x, e = p.x[rows], spare[0, : rows.stop - rows.start]
     numbers = numbers_of_rows(p.coefficients, len(p.x) // p.coefficients.shape[1], rows)
@@ -44,9 +44,12 @@ def _draw_chunk(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, spare: T
     if u is None:
         return mass if p.free is None else mass.masked_fill_(~p.free[rows], 0.0)
     branch, v = u[0, rows] * mass.clamp(min=1.0), u[1, rows].clamp(max=1 - 2.0**-52)
-    goes_to_m, goes_to_f, bad = branch < to_m, (branch >= to_m) & (branch < to_m + to_f), mass.isnan()
+    goes_to_m, goes_to_f = branch < to_m, (branch >= to_m) & (branch < to_m + to_f)  # neither where the mass is NaN
     if p.free is not None:
-        goes_to_m, goes_to_f, bad = (which & p.free[rows] for which in (goes_to_m, goes_to_f, bad))
+        goes_to_m, goes_to_f = goes_to_m & p.free[rows], goes_to_f & p.free[rows]
+    if failed is not None:
+        read = mass if p.free is None else mass.masked_fill(~p.free[rows], 0.0)
+        failed.logical_or_(read.sum().isnan())
     if p.noisy is not None:
         noisy = p.noisy[rows]
     elif noise.absorbing:
@@ -57,7 +60,7 @@ def _draw_chunk(logits: Tensor, p: Leap, rows: slice, u: Tensor | None, spare: T
     new = torch.where(goes_to_m, noisy, x)
     jumping = goes_to_f.nonzero().squeeze(1)
     new[jumping] = _from_e(e, v, jumping, spare)
-    return new.masked_fill_(bad, -1)
+    return new
 
 
 def _from_e(e: Tensor, v: Tensor, rows: Tensor, spare: Tensor) -> Tensor:

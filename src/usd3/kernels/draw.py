@@ -46,23 +46,24 @@ class Leap:
     damped: bool = False
 
 
-def draw(logits: Tensor, leap: Leap, u: Tensor | None, impl: str) -> Tensor:
-    """New categories, (R,) int64, -1 where the logits are bad. Without u: the mass that leaves x, (R,) float64.
+def draw(logits: Tensor, leap: Leap, u: Tensor | None, impl: str, failed: Tensor | None = None) -> Tensor:
+    """New categories, (R,) int64; x where the logits are bad. Without u: the mass that leaves x, (R,) float64.
 
     Args:
         logits: (..., K), R rows in all.
         leap: what the rows are.
         u: float64 uniforms (2, ...), R columns in all: the first row chooses the branch, the second the category.
         impl: "chunked" or "triton"; "cpp" draws as "chunked" does.
+        failed: bool (), becomes true where any logits are bad; only with u. None: nobody asks.
     """
-    return draw_rows(as_rows(logits), leap, None if u is None else u.reshape(2, -1), impl)
+    return draw_rows(as_rows(logits), leap, None if u is None else u.reshape(2, -1), impl, failed)
 
 
-def draw_rows(logits: Tensor, leap: Leap, u: Tensor | None, impl: str) -> Tensor:
+def draw_rows(logits: Tensor, leap: Leap, u: Tensor | None, impl: str, failed: Tensor | None = None) -> Tensor:
     """`draw` for logits (R, K) and uniforms (2, R)."""
     if impl == "triton":
         from usd3.kernels.triton_draw import draw_rows as rows  # needs Triton
     else:
         from usd3.kernels.chunked_draw import draw_rows as rows
     with torch.cuda.device_of(logits):  # a kernel starts on the current device
-        return rows(logits, leap, u)
+        return rows(logits, leap, u, failed)

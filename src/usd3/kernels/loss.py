@@ -245,11 +245,14 @@ class _WeightedLoss(torch.autograd.Function):
         ctx.problem = p, weights, with_l2
         term_sums, loss = sums[:WEIGHTED], sums[WEIGHTED].clone()  # no view: a caller may scale its loss in place
         ctx.mark_non_differentiable(term_sums)
+        ctx.set_materialize_grads(False)  # no zeros for the sums, which have no gradient
         return term_sums, loss
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, _: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, _: None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad is None:  # of nothing that depends on the loss
+            return (None,) * 7
         wide, ctx.wide = ctx.wide, None  # autograd may keep and change what it is given
         if wide is not None:
             return _scaled(wide, grad, ctx.impl)[:, : ctx.shape[-1]].reshape(ctx.shape), *[None] * 6

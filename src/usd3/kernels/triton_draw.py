@@ -25,8 +25,8 @@ _BELOW_ONE = tl.constexpr(1 - 2.0**-53)
 _LOWEST, _LOWEST_64 = (tl.constexpr(torch.finfo(dtype).min) for dtype in (torch.float32, torch.float64))
 
 
-def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
-    """New categories (R,), -1 where the logits are bad. Without uniforms u (2, R): the mass that leaves x, float64."""
+def draw_rows(logits: Tensor, p: Leap, u: Tensor | None, failed: Tensor | None = None) -> Tensor:
+    """New categories (R,), x where the logits are bad. Without uniforms u (2, R): the mass that leaves x, float64."""
     R, K = logits.shape
     out = torch.empty(R, dtype=torch.float64 if u is None else torch.int64, device=logits.device)
     if R == 0:
@@ -42,6 +42,7 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
         p.x if p.free is None else p.free.contiguous(),
         p.x if support is None else support.contiguous(),
         out,
+        out if failed is None else failed,
         R,
         R // B,
         B,
@@ -52,6 +53,7 @@ def draw_rows(logits: Tensor, p: Leap, u: Tensor | None) -> Tensor:
         FREE=p.free is not None,
         DAMPED=p.damped,
         MASS_ONLY=u is None,
+        REPORT=failed is not None,
         FLOAT=tl.float64 if logits.dtype == torch.float64 else tl.float32,
         K=K,
         **tile(K),
@@ -115,6 +117,7 @@ def _draw_kernel(
     free,
     supports,
     out,
+    failed,
     R,
     D,
     B,
@@ -127,6 +130,7 @@ def _draw_kernel(
     FREE: tl.constexpr,
     DAMPED: tl.constexpr,
     MASS_ONLY: tl.constexpr,
+    REPORT: tl.constexpr,
     FLOAT: tl.constexpr,
     K: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -144,7 +148,8 @@ def _draw_kernel(
         us: (2, R) float64 uniforms: u chooses the branch, v the category. Unused with MASS_ONLY.
         free: (R,) bool, read with FREE alone.
         supports: (S, K) bool, the categories that data can have; row i has supports[i % S]. Read with SUPPORT alone.
-        out: (R,). Receives int64 categories, -1 where the logits are bad; with MASS_ONLY float64 masses.
+        out: (R,). Receives int64 categories, x where the logits are bad; with MASS_ONLY float64 masses.
+        failed: bool (), set to true where any logits are bad. Used with REPORT alone.
 
     Integers:
         R: number of rows.
@@ -161,6 +166,7 @@ def _draw_kernel(
         FREE: read `free`; an element that is not free keeps x, and its mass is 0.
         DAMPED: multiply the masses by exp(-L), L being their sum.
         MASS_ONLY: return the mass that leaves x.
+        REPORT: write to `failed`.
         FLOAT: type of exp(logit - top), tl.float32, or tl.float64 for float64 logits. Masses are float64.
         K: number of categories.
         BLOCK: categories read at once, a power of 2.
@@ -270,5 +276,7 @@ def _draw_kernel(
         chosen, share = _choose(within, share * tl.sum(within, 0))
         new = part * PART + chosen
     if (total > 0) == 0 and is_certain == 0:  # NaN, +inf, or nothing but -inf
-        new = -1
+        new = x
+        if REPORT:
+            tl.store(failed, 1)
     tl.store(out + row, new.to(tl.int64))

@@ -113,6 +113,7 @@ def test_the_draws_are_those_of_a_plain_loop(name, num_steps, sampler, corrector
 def test_the_schedule_is_asked_once_and_not_at_every_step(monkeypatch):
     d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine())
     calls = []
+    assert not d.schedule_learns(torch.device("cpu"))  # a diffusion asks for this once
     kept = d.schedule.kept
     monkeypatch.setattr(d.schedule, "kept", lambda *times: calls.append(1) or kept(*times))
     d.sample(model, (4, D), 5, usd3.Corrector(2, 0.01))

@@ -21,14 +21,14 @@ __all__ = ["ask_and_draw", "ending_exactly", "exact", "exact_jumps"]
 def exact(run: Run, grid: list[float]) -> StepFunction:
     """The paper's sampler: an exact backward step for each step of the grid."""
     t, s = run.steps(grid)  # (S,)
-    jumps = exact_jumps(run.process, t, s, run.free)  # (S, 1, ..., 1)
-    return run.moves(t, jumps, ask_and_draw)
+    level, jumps = exact_jumps(run.process, t, s, run.free)  # (S, 1, ..., 1)
+    return run.moves(t, jumps, ask_and_draw, level)
 
 
-def exact_jumps(process: Process, t: Tensor, s: Tensor, x: Tensor) -> Jumps:
-    """1 - mu to f, mu (1 - a_ts) P(noised | x) to m."""
-    to = process.step(t, s, x)
-    return Jumps(to.to_data, to.to_noise)
+def exact_jumps(process: Process, t: Tensor, s: Tensor, x: Tensor) -> tuple[Level, Jumps]:
+    """The level at t, and the weights of the step t -> s: 1 - mu to f, mu (1 - a_ts) P(noised | x) to m."""
+    level, to = process.unpacked(process.coefficients(t, s), x)
+    return level, Jumps(to.to_data, to.to_noise)
 
 
 def ask_and_draw(run: Run, x: Tensor, time: Tensor, level: Level, jumps: Jumps, u: Tensor) -> Tensor:

@@ -109,15 +109,16 @@ class Run:
         """A function of tensors on the device that every step calls: a CUDA graph where `graph` is on."""
         return GraphedFunction(function) if self.graph else function
 
-    def moves(self, time: Tensor, jumps: Jumps, move: Move) -> StepFunction:
+    def moves(self, time: Tensor, jumps: Jumps, move: Move, level: Level | None = None) -> StepFunction:
         """`step(x, i)`: the move at the i-th of S times, with all coefficients computed now.
 
         Args:
             time: float64 (S,).
             jumps: weights (S, 1, ..., 1).
             move: asks the network and draws, for example `ask_and_draw` of `exact`.
+            level: alpha_bar and 1 - alpha_bar at these times, (S, 1, ..., 1); None: they are computed.
         """
-        level = self.process.level(time, self.free)  # (S, 1, ..., 1)
+        level = level or self.process.level(time, self.free)
         forward = torch.zeros_like(jumps.to_data) if jumps.forward is None else jumps.forward
         numbers = torch.stack([*level, jumps.to_data, jumps.to_noise, forward], 1)  # (S, 5, 1, ..., 1)
         times = self.network_times(time)  # (S, B)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from usd3._internal.checks import as_number
 from usd3.core.belief import Level, kept_share
-from usd3.core.coefficients import Process
+from usd3.core.coefficients import Process, column
 from usd3.core.mixture import Jumps, Transition
 from usd3.core.noise import Noise
 from usd3.core.samplers.exact import exact, exact_jumps
@@ -54,11 +54,11 @@ class Trapezoidal:
         t, s = run.steps(grid)  # (S,)
         rho, alpha_1 = middle_times(process, t, s, self.theta)
         single, twice = exact(run, grid), ((rho > s) & (rho < t) & (s > 0)).tolist()
-        before, after = process.step(t, rho, x), exact_jumps(process, rho, s, x)  # (S, 1, ..., 1)
+        at_t, before = process.unpacked(process.coefficients(t, rho), x)  # (S, 1, ..., 1)
+        at_rho, after = exact_jumps(process, rho, s, x)
         assert before.stay is not None
         weights = (before.to_data, before.to_noise, before.stay, after.to_data, after.to_noise)
-        levels = (*process.level(t, x), *process.level(rho, x))
-        numbers = torch.stack([*weights, *levels, alpha_1.reshape(before.stay.shape)], 1)  # (S, 10, 1, ..., 1)
+        numbers = torch.stack([*weights, *at_t, *at_rho, column(alpha_1, x)], 1)  # (S, 10, 1, ..., 1)
         times = torch.stack([run.network_times(t), run.network_times(rho)], 1)  # (S, 2, B)
 
         def moved(x: Tensor, times: Tensor, numbers: Tensor, u: Tensor, v: Tensor) -> Tensor:
