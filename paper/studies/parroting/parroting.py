@@ -149,8 +149,8 @@ def shared_of(objects: Objects, prefix: int) -> SharedPrefixes:
 def compared(drawn: Tensor, shared: SharedPrefixes) -> dict[str, float | None]:
     """Distances of continuations (R, N, L) to the truth and to the training objects, their ratios, and copies.
 
-    The given elements do not count. None stands for an infinite ratio. `copied` is the share of continuations whose edit distance to the nearest of all
-    training continuations, `nearest_edit`, is at most 0.1.
+    The given elements do not count. None stands for an infinite ratio. `copied` is the share of continuations whose
+    edit distance to the nearest of all training continuations, `nearest_edit`, is at most 0.1.
     """
     row: dict[str, float | None] = {}
     ratios = shared.measured(drawn, include_prefix=False)

@@ -1,11 +1,11 @@
 """Tables of several methods: their metrics with the best two marked, the reference rows, and what each method cost."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from usd3._internal.tables import RANKS, Cell, Table, exact, short, with_spread
 from usd3._internal.tables import Row as Cells
-from usd3.evaluation.comparison import COSTS, Row, digits, marks, metrics_of
+from usd3.evaluation.comparison import COSTS, COUNTS, Row, digits, marks, metrics_of
 from usd3.metrics.summary import COLUMNS, RATIOS, Metric, Summary
 
 __all__ = ["csv_table", "latex_table", "markdown_table", "shown_metrics", "text_table"]
@@ -22,7 +22,8 @@ def shown_metrics(rows: Sequence[Row]) -> list[str]:
 
 def text_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     """Two tables of text: the metrics of the methods and of the reference rows, and what each method cost."""
-    costs = Table(["", *COSTS.values()], [[[row.label, *(_cost(row, key) for key in COSTS)] for row in rows]])
+    shown = _shown_costs(rows)
+    costs = Table(["", *shown.values()], [[[row.label, *(_cost(row, key) for key in shown)] for row in rows]])
     return f"{_metrics_table(rows, references).text()}\n\n{costs.text()}\n"
 
 
@@ -38,10 +39,10 @@ def latex_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
 
 def csv_table(rows: Sequence[Row], references: Sequence[Row] = ()) -> str:
     """A line for each row: mean and standard deviation of each metric, and the costs; an unknown value is empty."""
-    keys = shown_metrics([*rows, *references])
-    head = ["label", "kind", *(f"{key}_{part}" for key in keys for part in Summary._fields), *COSTS]
+    keys, costs = shown_metrics([*rows, *references]), _shown_costs(rows)
+    head = ["label", "kind", *(f"{key}_{part}" for key in keys for part in Summary._fields), *costs]
     sections = [
-        [[row.label, section, *map(exact, _numbers(row, keys))] for row in section_rows]
+        [[row.label, section, *map(exact, _numbers(row, keys, costs))] for row in section_rows]
         for section, section_rows in (("method", rows), ("reference", references))
     ]
     return Table(head, sections).csv()
@@ -74,10 +75,15 @@ def _notes(shown: Mapping[str, Metric]) -> str:
     return f"{notes}.{edit}{ratio}"
 
 
-def _numbers(row: Row, keys: Sequence[str]) -> list[float]:
+def _shown_costs(rows: Sequence[Row]) -> dict[str, str]:
+    """The titles of the costs by key, with the counts that some row has."""
+    return COSTS | {key: title for key, title in COUNTS.items() if any(key in row.costs for row in rows)}
+
+
+def _numbers(row: Row, keys: Sequence[str], costs: Iterable[str]) -> list[float]:
     """Mean and standard deviation of each metric, and the costs."""
     metrics = [value for key in keys for value in row.metrics.get(key, _UNKNOWN)]
-    return metrics + [row.costs.get(key, math.nan) for key in COSTS]
+    return metrics + [row.costs.get(key, math.nan) for key in costs]
 
 
 def _cost(row: Row, key: str) -> str:
