@@ -67,14 +67,19 @@ def pop909(path: Path, length: int) -> Objects:
 
 
 def bach(length: int, prefix: int) -> Objects:
-    """Bach's melodies without padding: of those with the same beginning one is held out, the others are trained on.
-
-    Beginnings of one category alone, such as rests, are left out.
-    """
+    """Bach's melodies without padding, of both splits of the dataset, split anew by `by_beginning`."""
     dataset = DataConfig(source="bach", length=length).load()
     parts = [(part.tokens, part.pad) for part in (dataset.train, dataset.test)]
     whole = [tokens if pad is None else tokens[~pad.any(1)] for tokens, pad in parts]
-    melodies = np.unique(torch.cat(whole).long().numpy(), axis=0)
+    return by_beginning(torch.cat(whole).long().numpy(), prefix)
+
+
+def by_beginning(melodies: Melodies, prefix: int) -> Objects:
+    """Of the different melodies with the same beginning one is held out, and the others are trained on.
+
+    Beginnings of one category alone, such as rests, are left out.
+    """
+    melodies = np.unique(melodies, axis=0)
     heads = melodies[:, :prefix]
     melodies = melodies[(heads != heads[:, :1]).any(1)]
     first = np.unique(melodies[:, :prefix], axis=0, return_index=True)[1]
