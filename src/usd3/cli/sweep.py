@@ -43,7 +43,7 @@ def sweep(options: EvaluateOptions) -> None:
     method = type(pipeline.method).__name__
     require(possible, "sweep", options.sweep, f"0 for {method}, which has no place for a corrector")
     with named_as_options():
-        for steps in {steps for _, steps in chosen} - {None}:
+        for steps in {steps for _, steps in chosen if steps is not None}:
             pipeline.diffusion.grid(steps)
     subject = Subject.of(options, pipeline)
     results = _kept(folder, subject)
@@ -64,19 +64,18 @@ def _measured(
     subject: Subject, counter: CountingPipeline, variant: Variant, before: Sequence[Any], title: str
 ) -> dict[str, Any]:
     """The results of one corrector. Reference rows and bounds do not depend on it: they are measured once."""
-    moves, rows = variant.corrector.build(), counter.rows
-    moves = None if moves is None else CountingCorrector(moves)
+    corrector, rows = variant.corrector.build(), counter.rows
+    moves = None if corrector is None else CountingCorrector(corrector)
     drawn_by = subject if variant.steps is None else subject.with_steps(variant.steps)
     generated, seconds = drawn_by.drawn(moves, title)
-    changed = 0 if moves is None else moves.changed
+    counted = {"calls": counter.rows - rows, "changed": 0 if moves is None else moves.changed}
     objects = sum(tokens.shape[0] * tokens.shape[1] for tokens in generated.values())
-    calls, changed = (sum(gathered(count)) / objects for count in (counter.rows - rows, changed))
     settings = replace(subject.settings, baselines=False, bound_samples=0) if before else subject.settings
     results = subject.task.measure(generated, settings).as_dict()
     if before:
         results["rows"] = before[0]["rows"] | results["rows"]
         results |= {name: before[0][name] for name in ("settings", "bits_per_element")}
-    counts = {"calls_per_object": calls, "changed_per_object": changed}
+    counts = {f"{name}_per_object": sum(gathered(count)) / objects for name, count in counted.items()}
     how = {"corrector": asdict(variant.corrector), "steps": variant.steps}
     return how | subject.about | {"sampling_seconds": seconds} | counts | results
 
