@@ -1,7 +1,7 @@
 """Do models parrot once they know their training objects by heart? Bounds, distances and copies against epochs.
 
     python paper/studies/parroting/parroting.py pop909_melody_256.npz --out runs/parroting
-    python paper/studies/parroting/parroting.py bach --out runs/parroting-bach
+    python paper/studies/parroting/parroting.py bach --train 96 --out runs/parroting-bach
 
 Each method trains in stages on few melodies, without transposing them. After each stage it continues held-out melodies
 that begin like training melodies and go on differently. The folder gets results.json, table.csv and parroting.png; the
@@ -40,7 +40,12 @@ Rows = list[dict[str, Any]]
 Melodies = NDArray[np.int64]
 DISTANCES = ("3g Hellinger", "3g outliers")
 COPY = 0.1  # a continuation is a copy if its edit distance to some training continuation is at most this
-REFERENCES = {"the truth": "#616E7C", "a training object": "#9AA5B1"}
+REFERENCES = ("the truth", "a training object")
+_TITLES = (
+    "bits per element, at most\nsolid: held-out, dotted: training",
+    "3-gram distance to the truth, by that to the\ntraining object; above 1: closer to the latter",
+    "continuations that copy\na training object, %",
+)
 
 
 class Objects(NamedTuple):
@@ -199,36 +204,36 @@ def _cell(value: float | str | None) -> str:
 
 def plot(rows: Rows, path: Path) -> None:
     """Against epochs: both bounds, the distances to the truth and to the training objects, and the share of copies."""
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
     figure = new_figure(11.5, 3.8)
-    panels = figure.subplots(1, 3)
+    panels = bits, ratio, copies = figure.subplots(1, 3)
     by_method: dict[str, Rows] = {}
     for row in rows:
         if row["method"] not in REFERENCES:
             by_method.setdefault(row["method"], []).append(row)
     for colour, (method, own) in zip(LINES, by_method.items()):
         epochs = [row["epochs"] for row in own]
-        bits, ratio, copies = panels
         look = {"color": colour, "markersize": 3.5, "linewidth": 1.4}
         bits.plot(epochs, [row["bits_held_out"] for row in own], "o-", label=method, **look)
         bits.plot(epochs, [row["bits_train"] for row in own], "o:", markerfacecolor="white", **look)
         key = "3g_hellinger_to_"
         ratio.plot(epochs, [row[f"{key}test"] / row[f"{key}train"] for row in own], "o-", **look)
         copies.plot(epochs, [100 * row["copied"] for row in own], "o-", **look)
-    truth = next(row for row in rows if row["method"] == "the truth")
-    panels[1].axhline(1, color=REFERENCES["the truth"], linewidth=0.8)
-    panels[2].axhline(100 * truth["copied"], color=REFERENCES["the truth"], linewidth=0.8, label="the truth itself")
-    titles = (
-        "bits per element\nsolid: held-out, dotted: training",
-        "3-gram distance to the truth\n/ to the training object",
-    )
-    for axes, title in zip(panels, (*titles, "continuations that copy\na training object, %")):
+    for axes, title in zip(panels, _TITLES):
         style(axes)
         axes.set_xscale("log")
         axes.set_title(title, fontsize=9, color=INK, loc="left")
         axes.set_xlabel("epochs", fontsize=9, color=SOFT_INK)
-        axes.set_ylim(bottom=0)
-    panels[0].legend(fontsize=8, frameon=False)
-    panels[2].legend(fontsize=8, frameon=False)
+    ratio.axhline(1, color=SOFT_INK, linewidth=0.8)
+    ratio.set_yscale("log")
+    for axis in (*(axes.xaxis for axes in panels), ratio.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(ScalarFormatter())
+        axis.set_minor_formatter(NullFormatter())
+    bits.set_ylim(bottom=0)
+    copies.set_ylim(-3, 103)
+    bits.legend(fontsize=8, frameon=False)
     save(figure, path)
 
 
@@ -242,17 +247,17 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="a folder, new or of the same command")
     parser.add_argument("--methods", default="usd3+discrete ce+discrete vlb+discrete", help="recipes joined by +")
     parser.add_argument("--recipes", default="small", help="recipes or YAML files for all methods: the network")
-    parser.add_argument("--stages", default="40 80 160 320 640 1280 1920 2560", help="steps after which to measure")
-    parser.add_argument("--train", type=int, default=128, help="training objects")
-    parser.add_argument("--length", type=int, default=128, help="elements of an object")
+    parser.add_argument("--stages", default="48 192 480 960 1440 1920", help="steps after which to measure")
+    parser.add_argument("--train", type=int, default=48, help="training objects")
+    parser.add_argument("--length", type=int, default=96, help="elements of an object")
     parser.add_argument("--prefix", type=int, default=32, help="given elements")
     parser.add_argument(
         "--differs", type=float, default=0.25, help="least share in which the objects go on differently"
     )
-    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--runs", type=int, default=3, help="continuations of each held-out object")
-    parser.add_argument("--steps", type=int, default=32, help="sampling steps")
+    parser.add_argument("--steps", type=int, default=16, help="sampling steps")
     parser.add_argument("--times", type=int, default=32, help="times at which a bound is estimated")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
