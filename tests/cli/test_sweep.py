@@ -105,6 +105,21 @@ def test_a_number_of_steps_of_its_own_is_that_of_the_command(model):
         assert own[key] == same[key], key
 
 
+def test_a_sweep_of_an_older_version_goes_on(model):
+    command = ["evaluate", "mine", *SMALL, "--out", "out", "--sweep"]
+    assert main([*command, "0"]) == 0
+    (part,) = json.loads((model / "out/sweep.json").read_text())
+    for name in ("steps", "calls_per_object", "changed_per_object"):
+        del part[name]
+    (model / "out/sweep.json").write_text(json.dumps([part]))
+    assert main([*command, "0 1,1,2"]) == 0
+    first, second = json.loads((model / "out/sweep.json").read_text())
+    assert first == part
+    assert second["changed_per_object"] > 0
+    with open(model / "out/sweep.csv") as file:
+        assert next(csv.DictReader(file))["calls_per_object"] == ""
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
