@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from usd3.bench.cost_tables import cost_heading
-from usd3.cli.sample import CorrectorOptions
-from usd3.cli.sweep import label
+from usd3.cli.sweep import heading_of, row_of
 from usd3.evaluation.comparison import Row, combined, heading, read_references, read_row, trainings_note
 from usd3.evaluation.differences import Intervals, paired
 from usd3.metrics.summary import Summary, summarise
@@ -110,9 +109,9 @@ def _evaluate(file: Path) -> dict[str, Any]:
 def _sweep(folder: Path) -> dict[str, Any]:
     """Of `usd3 evaluate --sweep`: a row for each corrector."""
     results = _read(folder / "sweep.json")
-    rows = [read_row(label(CorrectorOptions(**part["corrector"])), part) for part in results]
+    rows = [row_of(part) for part in results]
     return {
-        "about": heading(results[0]),
+        "about": heading_of(results),
         "rows": {row.label: _cells(row) for row in rows},
         "references": {row.label: _cells(row) for row in read_references(results[0])},
         **_intervals(rows),

@@ -7,7 +7,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from usd3.cli.parsing import value_of
-from usd3.cli.sweep import correctors
+from usd3.cli.sweep_words import variants
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.training.images import FitConfig
 from usd3.training.options import Recipe
@@ -102,10 +102,11 @@ def _evaluated(command: Sequence[str], work: Work, objects: Mapping[str, Any]) -
     sweep = value_of("--sweep", list(command))
     if sweep is None:
         return replace(work, calls=_calls(command, "--", objects))
-    steps = _settings(command, "--").steps or 100
-    moves = [corrector.num_steps * (corrector.last or steps) for corrector in correctors(sweep)]
-    drawn = _drawn(command, "--", objects)
-    return replace(work, calls=drawn * sum(steps + extra for extra in moves))
+    usual, calls = _settings(command, "--").steps or 100, 0
+    for corrector, own in variants(sweep):
+        steps = own or usual
+        calls += steps + corrector.num_steps * min(corrector.last or steps, steps)
+    return replace(work, calls=_drawn(command, "--", objects) * calls)
 
 
 def _calls(command: Sequence[str], prefix: str, objects: Mapping[str, Any]) -> int:

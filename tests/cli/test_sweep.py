@@ -3,12 +3,10 @@
 import csv
 import itertools
 import json
-from dataclasses import astuple
 
 import pytest
 
 from support.runs import tiny_recipe
-from usd3.cli import sweep
 from usd3.cli.evaluate import Subject
 from usd3.cli.main import main
 from usd3.training.run import pipeline_for
@@ -24,19 +22,6 @@ def model(tmp_path, monkeypatch):
     recipe.method.name, recipe.model.hollow = "d3pm", True
     pipeline_for(recipe, recipe.data.load()).save_pretrained("d3pm")
     return tmp_path
-
-
-def test_the_paper_has_nine_settings():
-    found = [astuple(own)[:3] for own in sweep.correctors("paper")]
-    assert found[0] == astuple(sweep.CorrectorOptions(0, last=None))[:3]
-    pairs = {(2, 0.001), (2, 0.005), (5, 0.001), (5, 0.002)}
-    assert set(found[1:]) == {(*pair, last) for pair in pairs for last in (10, 20)}
-    assert len(found) == 9
-
-
-def test_words_are_read_and_named():
-    named = {sweep.label(own) for own in sweep.correctors("0 2,0.001,10  5,auto,all")}
-    assert named == {"no corrector", "N = 2, Δn = 0.001, last 10", "N = 5, Δn = auto, all steps"}
 
 
 def test_an_interrupted_sweep_goes_on_with_the_same_draws(model, monkeypatch, capsys):
@@ -95,11 +80,56 @@ def test_tables_have_a_row_for_each_corrector_and_the_scale_once(model, capsys):
     assert latex.isascii()
 
 
+def test_network_calls_and_changed_elements_are_counted(model):
+    command = ["evaluate", "mine", *SMALL, "--from_nothing", "false", "--out", "out", "--sweep"]
+    assert main([*command, "0 0@6 2,1,2 2,1e-9,2 3,1,all@6 gibbs:1,3,all gibbs:2,50%,1@6"]) == 0
+    parts = json.loads((model / "out/sweep.json").read_text())
+    assert [part["calls_per_object"] for part in parts] == [4, 6, 4 + 2 * 2, 4 + 2 * 2, 6 + 3 * 5, 4 + 3, 6 + 2]
+    none, none_6, moved, hardly, often, gibbs, half = (part["changed_per_object"] for part in parts)
+    assert none == none_6 == hardly == 0
+    assert 0 < moved < often
+    assert 0 < gibbs <= 3 * 3
+    assert 0 < half <= 2 * 3  # of the 6 elements after the prefix
+    with open(model / "out/sweep.csv") as file:
+        rows = {row["label"]: row for row in csv.DictReader(file) if row["kind"] == "method"}
+    assert float(rows["6 steps, N = 3, Δn = 1.0, all steps"]["calls_per_object"]) == 21
+    assert float(rows["Gibbs, N = 1, 3 of all elements, all steps"]["changed_per_object"]) == gibbs
+    assert [float(row["sampling_steps"]) for row in rows.values()] == [4, 6, 4, 4, 6, 4, 6]
+    text = (model / "out/sweep.txt").read_text()
+    assert "2 continuations of each in 4 to 6 steps" in text
+    assert "elements changed per object" in text
+
+
+def test_a_number_of_steps_of_its_own_is_that_of_the_command(model):
+    command = ["evaluate", "mine", *SMALL, "--sweep"]
+    assert main([*command, "2,0.5,2@6", "--out", "own"]) == 0
+    assert main([*command, "2,0.5,2", "--steps", "6", "--out", "same"]) == 0
+    own, same = (json.loads((model / name / "sweep.json").read_text())[0] for name in ("own", "same"))
+    for key in ("rows", "bits_per_element", "calls_per_object", "changed_per_object"):
+        assert own[key] == same[key], key
+
+
+def test_a_sweep_of_an_older_version_goes_on(model):
+    command = ["evaluate", "mine", *SMALL, "--out", "out", "--sweep"]
+    assert main([*command, "0"]) == 0
+    (part,) = json.loads((model / "out/sweep.json").read_text())
+    for name in ("steps", "calls_per_object", "changed_per_object"):
+        del part[name]
+    (model / "out/sweep.json").write_text(json.dumps([part]))
+    assert main([*command, "0 1,1,2"]) == 0
+    first, second = json.loads((model / "out/sweep.json").read_text())
+    assert first == part
+    assert second["changed_per_object"] > 0
+    with open(model / "out/sweep.csv") as file:
+        assert next(csv.DictReader(file))["calls_per_object"] == ""
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--sweep", ""], "sweep = : expected words"),
         (["--sweep", "2,0.1"], "sweep = 2,0.1: expected NUM_STEPS,STEP_SIZE,LAST, as in 2,0.001,10"),
+        (["--sweep", "0 0@21"], "steps = 21: expected an integer 1..20"),
         (["--sweep", "2,-1,3"], "sweep = 2,-1,3: expected"),
         (["--sweep", "0,1,3"], "sweep = 0,1,3: expected"),
         (["--sweep", "0 0"], "sweep = no corrector: expected correctors that differ"),

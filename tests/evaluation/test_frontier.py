@@ -8,7 +8,8 @@ import torch
 
 from support.runs import tiny_recipe
 from usd3.core.options import DiffusionConfig
-from usd3.evaluation.frontier import CountingPipeline, Way, entropies, measured_point, task_of
+from usd3.evaluation.counting import CountingPipeline
+from usd3.evaluation.frontier import Way, entropies, measured_point, task_of
 from usd3.evaluation.settings import EvaluationSettings
 from usd3.kinds.board.kind import Board
 from usd3.kinds.board.options import BoardSettings

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,8 +59,8 @@ def test_every_csv_of_the_studies_has_a_command(path):
     if words[0] == "python":
         assert (ROOT / words[1]).is_file()
         assert words[words.index("--out") + 1] == path
-    else:  # from the folder of a comparison that the page runs
-        assert any(f"--out {words[1].removesuffix('/table.csv')} " in f"{other} " for other in commands(page))
+    else:  # from the folder of a comparison, a sweep or a script that the page runs
+        assert any(f"--out {Path(words[1]).parent} " in f"{other} " for other in commands(page))
 
 
 @pytest.mark.parametrize("path", [path for path in CSVS if re.search(r"(steps|variants|rates|held-out.*)\.csv", path)])

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from usd3._internal.processes import is_main
 from usd3._internal.progress import counted
 from usd3._version import __version__
 from usd3.cli.sample import CorrectorOptions
+from usd3.core.samplers import CorrectorMoves
 from usd3.evaluation.evaluate import Continuations
 from usd3.evaluation.free import FreeSets, require_free_settings
 from usd3.evaluation.settings import EvaluationSettings
@@ -48,9 +49,12 @@ class EvaluateOptions(EvaluationSettings):
         save_samples: write the samples here, an .npz; null: do not keep them.
         data_path: where the data are; null: where they were in training.
         test_key: the held-out array of an .npz; null: the one of training.
-        corrector: MCMC corrector.
+        corrector: moves between the steps.
         sweep: measure with several correctors, each a word NUM_STEPS,STEP_SIZE,LAST, or 0 for none, as in
-            "0 2,0.001,10 2,0.001,20"; "paper" for the nine of the paper; null: with the one of --corrector.
+            "0 2,0.001,10 2,0.001,20"; gibbs:NUM_STEPS,COUNT,LAST for Gibbs moves, COUNT a number of elements or a
+            share, as in "gibbs:2,5%,all". A word may end with @STEPS, its own number of sampling steps, as in
+            "0@128 2,0.1,32@64". "paper" for the nine of the paper; "equal-calls" for both correctors, 64 steps and 64
+            moves, beside 64 and 128 steps; null: with the one of --corrector.
         out: a .json file for the results, or a folder for those of --sweep; null: a new one in the folder of the
             model, or below runs/models if the model is packaged or exported.
         device: "cpu" or "cuda"; null: a GPU if there is one.
@@ -87,7 +91,7 @@ def run_evaluation(options: EvaluateOptions) -> None:
     generated, seconds = _samples(options, pipeline), None
     subject = Subject.of(options, pipeline)
     if generated is None:
-        generated, seconds = subject.drawn(options.corrector)
+        generated, seconds = subject.drawn(options.corrector.build())
         if options.save_samples is not None and is_main():
             arrays: dict[str, Any] = {name: tokens.numpy() for name, tokens in generated.items()}
             with written_whole(options.save_samples) as file:
@@ -150,14 +154,20 @@ class Subject:
         }
         return cls(pipeline, task, settings, about)
 
-    def drawn(self, corrector: CorrectorOptions, title: str = "sampling") -> tuple[Draws, float]:
+    def with_steps(self, steps: int) -> "Subject":
+        """The same with another number of sampling steps."""
+        settings = replace(self.settings, steps=steps)
+        task: Task = replace(self.task, settings=settings)  # type: ignore[type-var]  # every task is a dataclass
+        return replace(self, task=task, settings=settings)
+
+    def drawn(self, corrector: CorrectorMoves | None, title: str = "sampling") -> tuple[Draws, float]:
         """New objects (R, N, ...), and the seconds that this took."""
         settings, sizes = self.settings, self.task.sizes.values()
         batches = sum(-(-num // (settings.batch_size or self.pipeline.batch_size(num))) for num in sizes)
         moves = self.pipeline.num_moves(settings.steps, settings.sampler)
         began = time.monotonic()
         with counted(title, settings.runs * moves * batches) as count:
-            generated = self.task.draw(corrector.build(), count)
+            generated = self.task.draw(corrector, count)
         return generated, time.monotonic() - began
 
 

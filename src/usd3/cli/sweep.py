@@ -9,52 +9,20 @@ from typing import Any
 
 from usd3._internal.checks import require
 from usd3._internal.files import known_folder, new_folder, write_whole
-from usd3._internal.processes import is_main
+from usd3._internal.processes import gathered, is_main
 from usd3.cli.evaluate import EvaluateOptions, Subject, as_json
-from usd3.cli.sample import CorrectorOptions
-from usd3.evaluation.comparison import heading, read_references, read_row
+from usd3.cli.sample import CorrectorOptions, named_as_options
+from usd3.cli.sweep_words import Variant, label, variants
+from usd3.evaluation.comparison import Row, heading, read_references, read_row
+from usd3.evaluation.counting import CountingCorrector, CountingPipeline
 from usd3.evaluation.differences import Intervals, differences_csv, paired
 from usd3.evaluation.tables import csv_table, latex_table, text_table
 from usd3.pipeline.packaged import results_folder
 from usd3.pipeline.pipeline import Pipeline
 
-__all__ = ["correctors", "label", "sweep"]
+__all__ = ["heading_of", "row_of", "sweep"]
 
 _RESULTS = "sweep.json"
-_PAPER = ["0", *(f"{moves},{last}" for last in (10, 20) for moves in ("2,0.001", "2,0.005", "5,0.001", "5,0.002"))]
-
-
-def correctors(words: str) -> list[CorrectorOptions]:
-    """The correctors that the words of --sweep name, in their order."""
-    chosen = [_corrector(word) for word in (_PAPER if words.strip() == "paper" else words.split())]
-    require(len(chosen) > 0, "sweep", words, 'words NUM_STEPS,STEP_SIZE,LAST with spaces between them, 0 or "paper"')
-    twice = next((label(corrector) for corrector in chosen if chosen.count(corrector) > 1), None)
-    require(twice is None, "sweep", twice, "correctors that differ")
-    return chosen
-
-
-def _corrector(word: str) -> CorrectorOptions:
-    if word == "0":
-        return CorrectorOptions(0, last=None)
-    try:
-        moves, size, last = word.split(",")
-        corrector = CorrectorOptions(
-            int(moves), "auto" if size == "auto" else float(size), None if last == "all" else int(last)
-        )
-        corrector.build()
-        require(corrector.num_steps > 0, "num_steps", corrector.num_steps, "a number > 0, or the word 0 alone")
-    except ValueError as error:
-        expected = "NUM_STEPS,STEP_SIZE,LAST, as in 2,0.001,10 (STEP_SIZE may be auto, LAST all), or 0"
-        raise ValueError(f"sweep = {word}: expected {expected} ({error})") from None
-    return corrector
-
-
-def label(corrector: CorrectorOptions) -> str:
-    """The name of a corrector in the tables."""
-    if not corrector.num_steps:
-        return "no corrector"
-    last = "all steps" if corrector.last is None else f"last {corrector.last}"
-    return f"N = {corrector.num_steps}, Δn = {corrector.step_size}, {last}"
 
 
 def sweep(options: EvaluateOptions) -> None:
@@ -62,41 +30,55 @@ def sweep(options: EvaluateOptions) -> None:
 
     Correctors that an earlier command measured in the same folder are not measured again.
     """
-    chosen = correctors(str(options.sweep))
+    chosen = variants(str(options.sweep))
     for name, value in (("samples", options.samples), ("save_samples", options.save_samples)):
         require(value is None, name, value, "null with --sweep")
     require(not options.corrector.num_steps, "corrector", options.corrector, "none besides --sweep")
     folder = known_folder(options.out, _RESULTS, "a sweep")
-    pipeline = Pipeline.from_pretrained(
-        options.model, trust_code=options.trust_code, device=options.device, compile=options.compile
+    pipeline = CountingPipeline(
+        Pipeline.from_pretrained(
+            options.model, trust_code=options.trust_code, device=options.device, compile=options.compile
+        )
     )
-    possible = pipeline.method.corrects or not any(corrector.num_steps for corrector in chosen)
+    possible = pipeline.method.corrects or not any(corrector.num_steps for corrector, _ in chosen)
     method = type(pipeline.method).__name__
     require(possible, "sweep", options.sweep, f"0 for {method}, which has no place for a corrector")
+    with named_as_options():
+        for steps in {steps for _, steps in chosen if steps is not None}:
+            pipeline.diffusion.grid(steps)
     subject = Subject.of(options, pipeline)
     results = _kept(folder, subject)
     folder = new_folder(results_folder(options.model), "sweep") if folder is None and is_main() else folder
     if is_main():
         print(f"results go to {folder}; with --out {folder} the same command goes on", file=sys.stderr)
-    for number, corrector in enumerate(chosen, start=1):
-        if not any(CorrectorOptions(**measured["corrector"]) == corrector for measured in results):
-            title = f"sampling {number}/{len(chosen)} ({label(corrector)})"
-            results.append(_measured(subject, corrector, results, title))
+    for number, variant in enumerate(chosen, start=1):
+        if not any(_variant_of(part) == variant for part in results):
+            title = f"sampling {number}/{len(chosen)} ({label(variant)})"
+            results.append(_measured(subject, pipeline, variant, results, title))
             if is_main():
                 write_whole(Path(str(folder)) / _RESULTS, as_json(results))
     if is_main():
         _write(results, chosen, Path(str(folder)))
 
 
-def _measured(subject: Subject, corrector: CorrectorOptions, before: Sequence[Any], title: str) -> dict[str, Any]:
+def _measured(
+    subject: Subject, counter: CountingPipeline, variant: Variant, before: Sequence[Any], title: str
+) -> dict[str, Any]:
     """The results of one corrector. Reference rows and bounds do not depend on it: they are measured once."""
-    generated, seconds = subject.drawn(corrector, title)
+    corrector, rows = variant.corrector.build(), counter.rows
+    moves = None if corrector is None else CountingCorrector(corrector)
+    drawn_by = subject if variant.steps is None else subject.with_steps(variant.steps)
+    generated, seconds = drawn_by.drawn(moves, title)
+    counted = {"calls": counter.rows - rows, "changed": 0 if moves is None else moves.changed}
+    objects = sum(tokens.shape[0] * tokens.shape[1] for tokens in generated.values())
     settings = replace(subject.settings, baselines=False, bound_samples=0) if before else subject.settings
     results = subject.task.measure(generated, settings).as_dict()
     if before:
         results["rows"] = before[0]["rows"] | results["rows"]
         results |= {name: before[0][name] for name in ("settings", "bits_per_element")}
-    return {"corrector": asdict(corrector)} | subject.about | {"sampling_seconds": seconds} | results
+    counts = {f"{name}_per_object": sum(gathered(count)) / objects for name, count in counted.items()}
+    how = {"corrector": asdict(variant.corrector), "steps": variant.steps}
+    return how | subject.about | {"sampling_seconds": seconds} | counts | results
 
 
 def _kept(folder: Path | None, subject: Subject) -> list[dict[str, Any]]:
@@ -116,20 +98,41 @@ def _kept(folder: Path | None, subject: Subject) -> list[dict[str, Any]]:
     return results
 
 
-def _write(results: Sequence[dict[str, Any]], chosen: Sequence[CorrectorOptions], folder: Path) -> None:
+def _variant_of(part: dict[str, Any]) -> Variant:
+    """What was measured; the files of older versions have no numbers of steps."""
+    return Variant(CorrectorOptions(**part["corrector"]), part.get("steps"))
+
+
+def _steps_of(part: dict[str, Any]) -> int:
+    """The number of sampling steps of a corrector: its own, or that of the command."""
+    return int(part.get("steps") or part["settings"]["steps"])
+
+
+def row_of(part: dict[str, Any]) -> Row:
+    """The row of one corrector, from the results of a sweep."""
+    return read_row(label(_variant_of(part)), part | {"settings": part["settings"] | {"steps": _steps_of(part)}})
+
+
+def heading_of(results: Sequence[dict[str, Any]]) -> str:
+    """The line above the table of a sweep, with the numbers of steps of all correctors."""
+    line, steps = heading(results[0]), sorted({_steps_of(part) for part in results})
+    shown = f"{steps[0]} to {steps[-1]}" if steps[1:] else f"{steps[0]}"
+    return line.replace(f" in {results[0]['settings']['steps']} steps", f" in {shown} steps", 1)
+
+
+def _write(results: Sequence[dict[str, Any]], chosen: Sequence[Variant], folder: Path) -> None:
     """Write and print the tables: the chosen correctors in their order, then those measured earlier."""
     order = list(chosen)
 
     def place(part: dict[str, Any]) -> int:
-        own = CorrectorOptions(**part["corrector"])
+        own = _variant_of(part)
         return order.index(own) if own in order else len(order)
 
-    ordered = sorted(results, key=place)
-    rows = [read_row(label(CorrectorOptions(**part["corrector"])), part) for part in ordered]
+    rows = [row_of(part) for part in sorted(results, key=place)]
     references = read_references(results[0])
     pairs = paired(rows)
     intervals = Intervals.of(rows, pairs)
-    text = f"{heading(results[0])}\n\n{text_table(rows, references, intervals)}"
+    text = f"{heading_of(results)}\n\n{text_table(rows, references, intervals)}"
     tables = {
         "sweep.txt": text,
         "sweep.csv": csv_table(rows, references, intervals),

@@ -18,6 +18,7 @@ from usd3.metrics.summary import COLUMNS, RATIOS, Metric, Summary, summarise
 
 __all__ = [
     "COSTS",
+    "COUNTS",
     "METRICS",
     "Row",
     "combined",
@@ -48,6 +49,11 @@ COSTS = {
     "sampling_steps": "sampling steps",
     "seconds_per_object": "sampling s per object",
 }
+COUNTS = {
+    "calls_per_object": "network calls per object",
+    "changed_per_object": "elements changed per object",
+}
+"""What `usd3 evaluate --sweep` counts: `usd3.evaluation.counting`."""
 _UNKNOWN: Mapping[str, Mapping[str, Sequence[str]]] = MappingProxyType({})
 _AUGMENTATION = ("transpose", "scramble")  # they do not change which objects are held out
 
@@ -83,6 +89,7 @@ def read_row(label: str, results: Mapping[str, Any]) -> Row:
         "ms_per_step": minutes * 60_000 / counted if counted > 0 else math.nan,
         "sampling_steps": _number(settings["steps"]),
         "seconds_per_object": seconds / drawn,
+        **{key: float(results[key]) for key in COUNTS if key in results},
     }
     bits = results["bits_per_element"].get("model (upper bound)")
     metrics = _metrics(results["rows"]["model"], bits)

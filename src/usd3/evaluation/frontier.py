@@ -14,8 +14,8 @@ from torch import Tensor
 
 from usd3._internal.checks import require
 from usd3._internal.threads import waiting_asleep
-from usd3.core.model import Wrapper
 from usd3.core.samplers import Step
+from usd3.evaluation.counting import CountingPipeline
 from usd3.evaluation.evaluate import evaluate, evaluate_references
 from usd3.evaluation.held_out import HeldOut, require_same_shape
 from usd3.evaluation.results import Rows
@@ -28,7 +28,6 @@ from usd3.pipeline.pipeline import Pipeline
 
 __all__ = [
     "ENTROPIES",
-    "CountingPipeline",
     "DrawnObjects",
     "Point",
     "Sets",
@@ -79,36 +78,6 @@ class Point(NamedTuple):
     calls: float
     seconds: float
     metrics: dict[str, Summary]
-
-
-class CountingPipeline(Pipeline):
-    """The same model, with a counter of the objects that its network was asked about.
-
-    Steps are not replayed as CUDA graphs, which hide calls from the counter.
-    """
-
-    def __init__(self, pipeline: Pipeline):
-        self.__dict__.update(pipeline.__dict__)
-        self.rows = 0
-
-    @property
-    def bare_network(self) -> Any:
-        """No network of the package, so that no step is replayed."""
-        return None
-
-    def denoiser(self, num: int | None = None) -> Callable[..., Tensor]:
-        """The network as the sampler calls it; each call adds its rows to `rows`."""
-        return _Counted(super().denoiser(num), self)
-
-
-class _Counted(Wrapper):
-    def __init__(self, model: Callable[..., Any], counter: CountingPipeline):
-        super().__init__(model)
-        self.counter = counter
-
-    def __call__(self, x_t: Tensor, t: Tensor, **masks: Tensor) -> Any:
-        self.counter.rows += len(x_t)
-        return self.model(x_t, t, **masks)
 
 
 # ---- what is drawn and how it is measured ---------------------------------------------------------------------------

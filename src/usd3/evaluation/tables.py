@@ -1,11 +1,11 @@
 """Tables of several methods: their metrics with the best marked, the reference rows, and what each method cost."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from usd3._internal.tables import RANKS, Cell, Table, exact, short, with_spread
 from usd3._internal.tables import Row as Cells
-from usd3.evaluation.comparison import COSTS, Row, digits, marks, metrics_of
+from usd3.evaluation.comparison import COSTS, COUNTS, Row, digits, marks, metrics_of
 from usd3.evaluation.differences import Intervals
 from usd3.metrics.summary import COLUMNS, RATIOS, Metric, Summary
 
@@ -27,7 +27,8 @@ def text_table(rows: Sequence[Row], references: Sequence[Row] = (), intervals: I
 
     The `intervals` say what is marked. Metrics without intervals have the best two marked.
     """
-    costs = Table(["", *COSTS.values()], [[[row.label, *(_cost(row, key) for key in COSTS)] for row in rows]])
+    shown = _shown_costs(rows)
+    costs = Table(["", *shown.values()], [[[row.label, *(_cost(row, key) for key in shown)] for row in rows]])
     return f"{_metrics_table(rows, references, intervals).text()}\n\n{costs.text()}\n"
 
 
@@ -47,19 +48,22 @@ def csv_table(rows: Sequence[Row], references: Sequence[Row] = (), intervals: In
 
     For metrics with intervals also whether the row is marked, as 1 or 0.
     """
-    keys = shown_metrics([*rows, *references])
+    keys, costs = shown_metrics([*rows, *references]), _shown_costs(rows)
     marked = [key for key in keys if key in intervals.worse]
     names = [*(f"{key}_{part}" for key in keys for part in Summary._fields), *(f"{key}_mark" for key in marked)]
     of_metric = [marks(rows, key, intervals.worse) for key in marked]
     methods = [[str(column[i]) for column in of_metric] for i in range(len(rows))]
     sections = [
-        [[row.label, section, *map(exact, _means(row, keys)), *own, *map(exact, _costs(row))] for row, own in lines]
+        [
+            [row.label, section, *map(exact, _means(row, keys)), *own, *map(exact, _costs(row, costs))]
+            for row, own in lines
+        ]
         for section, lines in (
             ("method", zip(rows, methods)),
             ("reference", ((row, [""] * len(marked)) for row in references)),
         )
     ]
-    return Table(["label", "kind", *names, *COSTS], sections).csv()
+    return Table(["label", "kind", *names, *costs], sections).csv()
 
 
 def _metrics_table(rows: Sequence[Row], references: Sequence[Row], intervals: Intervals, between: str = " ± ") -> Table:
@@ -103,8 +107,13 @@ def _means(row: Row, keys: Sequence[str]) -> list[float]:
     return [value for key in keys for value in row.metrics.get(key, _UNKNOWN)]
 
 
-def _costs(row: Row) -> list[float]:
-    return [row.costs.get(key, math.nan) for key in COSTS]
+def _shown_costs(rows: Sequence[Row]) -> dict[str, str]:
+    """The titles of the costs by key, with the counts that some row has."""
+    return COSTS | {key: title for key, title in COUNTS.items() if any(key in row.costs for row in rows)}
+
+
+def _costs(row: Row, keys: Iterable[str]) -> list[float]:
+    return [row.costs.get(key, math.nan) for key in keys]
 
 
 def _cost(row: Row, key: str) -> str:
