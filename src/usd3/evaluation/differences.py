@@ -28,10 +28,10 @@ def paired(rows: Sequence[Row]) -> Pairs:
     comparable = {label: values for label, values in known if first.fits(values)}
     pairs = {}
     for key in metrics_of(rows):
-        methods = {label: one.values[key] for label, one in comparable.items() if key in one.values}
+        methods = {label: one for label, one in comparable.items() if key in one.values}
         if len(methods) > 1:
-            found = paired_differences(list(methods.values()), first.groups, first.weights.get(key))
-            labels = list(methods)
+            labels, known_values = list(methods), [one.values[key] for one in methods.values()]
+            found = paired_differences(known_values, first.groups, methods[labels[0]].weights.get(key))
             pairs[key] = {(labels[i], labels[j]): difference for (i, j), difference in found.items()}
     return pairs
 
