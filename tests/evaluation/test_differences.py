@@ -36,13 +36,14 @@ def test_of_three_methods_the_two_that_are_as_good_are_marked():
 
 
 def test_bits_weigh_elements_also_where_the_first_method_has_no_bound():
-    stored = {"3g_hellinger": [0.1, 0.2, 0.3], "elements": [1, 2, 9]}
-    nats = {"none": {}, "a": {"nats": [1.0, 3.0, 10.0]}, "b": {"nats": [2.0, 3.0, 8.0]}}
-    rows = [
-        Row(label, {key: Summary(0.5, 0.0) for key in ("3g_hellinger", "bits_per_element")}, {}, {}, PerObject.of(found))
-        for label, more in nats.items()
-        for found in [{"per_object": stored | more if more else {"3g_hellinger": [0.1, 0.2, 0.3]}}]
-    ]
+    distances = {"3g_hellinger": [0.1, 0.2, 0.3]}
+    stored = {
+        "without": distances,
+        "a": distances | {"nats": [1.0, 3.0, 10.0], "elements": [1, 2, 9]},
+        "b": distances | {"nats": [2.0, 3.0, 8.0], "elements": [1, 2, 9]},
+    }
+    bits = {"bits_per_element": Summary(0.5, 0.0)}
+    rows = [Row(label, bits, per_object=PerObject.of({"per_object": found})) for label, found in stored.items()]
     difference = paired(rows)["bits_per_element"]["a", "b"]
     assert difference.mean == pytest.approx(1 / 12 / math.log(2))  # 1 nat of 12 elements
 
