@@ -55,6 +55,12 @@ def test_more_is_better_for_some_metrics():
     assert intervals.over_trainings == "none"
 
 
+def test_the_note_is_true_where_one_method_alone_has_several_trainings():
+    rows = [row("a", 0.0, 3), row("b", 0.2)]
+    note = Intervals.of(rows, paired(rows)).note()
+    assert note.endswith("resampled are 20 groups of the 60 objects, not trainings, though another may differ by more)")
+
+
 def test_all_pairs_are_in_the_file_with_their_numbers():
     rows = [row("a", 0.0, 2), row("b", 0.1, 3), row("c", 0.1)]
     table = list(csv.DictReader(io.StringIO(differences_csv(paired(rows), rows))))

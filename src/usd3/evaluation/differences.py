@@ -88,7 +88,7 @@ class Intervals:
         trainings = {
             "all": ", and trainings",
             "some": ", and trainings where both methods have several",
-            "none": "; of one training each, though another may differ by more",
+            "none": ", not trainings, though another may differ by more",
         }[self.over_trainings]
         shown = "the 95 % interval of the paired difference contains 0"
         return f"{BOLD}: not shown to be worse than the best ({shown}; resampled are {drawn}{trainings})"
@@ -99,7 +99,7 @@ def _worse(found: Mapping[tuple[str, str], Difference], higher: bool) -> dict[st
     worse: dict[str, list[str]] = {label: [] for pair in found for label in pair}
     for (first, second), difference in found.items():
         if difference.is_clear:
-            first_is_better = (difference.mean > 0) == higher
+            first_is_better = (difference.low > 0) == higher
             better, other = (first, second) if first_is_better else (second, first)
             worse[other].append(better)
     return worse
