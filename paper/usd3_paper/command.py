@@ -20,11 +20,14 @@ __all__ = ["paper", "published_pictures"]
 
 OURS = Path(__file__).parents[1]  # the folder paper/ of the checkout
 ALL = "all"  # in place of the name of a table
+_OF_RUN = ("data", "steps", "trainings", "budget", "stop_after", "limit", "inception", "dry_run", "price")
 
 
 def paper(options: PaperOptions) -> None:
     """Do what the option `action` says."""
     folder, root = _paper_folder(options.paper), Path(options.out).absolute()
+    for option in _OF_RUN if options.action != "run" else ():
+        require(not getattr(options, option), option, getattr(options, option), "an option of run alone")
     if options.action == "list":
         require(options.name is None, "name", options.name, "none for list")
         print(_overview(folder))
@@ -32,8 +35,6 @@ def paper(options: PaperOptions) -> None:
     if options.action == "run":
         trusted = options.trust_code or folder.resolve() == OURS.resolve()
         require(trusted, "paper", folder, f"{OURS}, or trust_code: true, which runs the commands of its studies")
-    for option in ("stop_after", "dry_run", "price") if options.action != "run" else ():
-        require(not getattr(options, option), option, getattr(options, option), "an option of run alone")
     has_estimate = options.dry_run or options.name == ALL
     require(has_estimate or options.price is None, "price", options.price, "null without an estimate (--dry_run true)")
     deadline = Deadline(options.stop_after)

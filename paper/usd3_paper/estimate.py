@@ -175,5 +175,5 @@ def _basis(networks: int) -> str:
     return (
         f"Measured on this machine ({machine_words}): {_STEPS} steps and {_CALLS} network calls of each of {networks} "
         f"networks, {how}, not compiled. One training after the other: side by side (--jobs) they take less on a GPU. "
-        "Without starting, compiling, validating, pictures and reference rows."
+        "Without starting, compiling, validating, pictures, reference rows and train-to-test ratios."
     )

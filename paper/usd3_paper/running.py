@@ -13,7 +13,7 @@ from usd3.cli.paper import PaperOptions
 from usd3_paper.estimate import Part, estimate
 from usd3_paper.processes import Deadline, typed
 from usd3_paper.results import collect
-from usd3_paper.state import done_in
+from usd3_paper.state import done_in, is_done
 from usd3_paper.study import Settings, Study
 from usd3_paper.tables import PaperTable
 
@@ -37,7 +37,9 @@ def run_one(
     study.require_data(options.data)
     _require_fitting(options, chosen, study, folder)
     if options.dry_run:
-        _say_plan([(study, settings, "")], folder, root, options.price, with_commands=True)
+        needed = [Study.read(folder, name) for name in study.needs if not is_done(root / name)]
+        plan = [(each, settings, "") for each in (*needed, study)]
+        _say_plan(plan, folder, root, options.price, with_commands=True)
         return
     _measure(study, settings, chosen, folder, root, deadline)
 
@@ -54,13 +56,14 @@ def run_all(options: PaperOptions, folder: Path, root: Path, deadline: Deadline)
         plan.append((study, _settings(options, study.whole_name(data)), remark))
         if not missing:
             study.require_data(data)
-    _say_plan(plan, folder, root, options.price, with_commands=options.dry_run)
+    runnable = [part for part in plan if not part[-1]]
+    _say_plan(plan if options.dry_run else runnable, folder, root, options.price, with_commands=options.dry_run)
     if options.dry_run:
         return
     failed = {}
-    for study, settings, missing_data in plan:
+    for study, settings, _ in runnable:
         tables = [table for table in PaperTable.all(folder) if table.study == study.name]
-        if not missing_data and tables:  # one without tables is run by those that need it
+        if tables:  # one without tables is run by those that need it
             try:
                 _measure(study, settings, tables, folder, root, deadline)
             except (ChildProcessError, FileNotFoundError, ValueError) as error:

@@ -60,7 +60,7 @@ def _places(state: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def with_last(measured: list[Any], now: Any) -> list[Any]:
-    """Each date and machine once, the present one last."""
+    """Each one once, such as a date and machine, the present one last."""
     return [*(other for other in measured if other != now), now]
 
 

@@ -130,8 +130,12 @@ class Study:
 
     def whole_name(self, data: str | None) -> str | None:
         """A word that the study knows, or the absolute path of a file or folder."""
-        is_path = data is not None and data not in self.data and os.path.exists(data)
+        is_path = data is not None and not self._is_word(data) and os.path.exists(data)
         return os.path.abspath(str(data)) if is_path else data
+
+    def _is_word(self, given: str | None) -> bool:
+        """Whether it stands for data by itself, as bach does; the name of a kind that is a file does not."""
+        return given in self.kinds() and "{path}" not in self.data[given]
 
     def kind(self, given: str | None) -> str | None:
         """The word for the kind of the given data; None if the study needs none."""
@@ -147,7 +151,7 @@ class Study:
 
     def require_data(self, given: str | None) -> None:
         """Raise an error if the study needs data and these do not exist."""
-        if self.data and self.kind(given) != given and not os.path.exists(str(given)):
+        if self.kind(given) is not None and not self._is_word(given) and not os.path.exists(str(given)):
             expected = f"{self.data.get('expected')} (--data says where they are)"
             raise FileNotFoundError(f"data = {given}: there is no such file; expected {expected}")
 
@@ -156,7 +160,7 @@ class Study:
         expected = f"{self.data.get('expected')} (--data says where they are)"
         kinds = {kind: shlex.split(self.data[kind]) for kind in self.kinds()}
         require(given is not None, "data", given, expected)
-        if given in kinds and "{path}" not in kinds[given]:
+        if given is not None and self._is_word(given):
             return given, kinds[given]
         kind = next((word for word, options in kinds.items() if "{path}" in options), "")
         require(bool(kind), "data", given, expected)
@@ -185,7 +189,7 @@ class Study:
         state = self._state(root, settings)
         keep(root / self.name, state)
         for number, command in enumerate(commands, start=1):
-            if command in state["done"] or _has_output(command, state["done"]):
+            if command in _valid(state["done"], commands) or _has_output(command, state["done"]):
                 continue
             deadline.seconds_left()  # ends here if none are left
             print(f"{self.name} {number}/{len(commands)}: {typed(command)}", file=sys.stderr, flush=True)
@@ -201,7 +205,7 @@ class Study:
                     raise
                 failed = error
                 continue
-            state["done"].append(command)
+            state["done"] = with_last(state["done"], command)
             keep(root / self.name, state)
         state["measured"] = state["measured"] or [now()]
         keep(root / self.name, state | {"finished": failed is None})
@@ -209,14 +213,25 @@ class Study:
 
     def left(self, paper: Path, root: Path, settings: Settings) -> list[list[str]]:
         """The commands that are not done yet, without those of the studies that it needs."""
-        done = done_in(root / self.name)
-        return [command for command in self.commands(paper, root, settings) if command not in done]
+        commands = self.commands(paper, root, settings)
+        done = _valid(done_in(root / self.name), commands)
+        return [command for command in commands if command not in done]
 
     def _state(self, root: Path, settings: Settings) -> dict[str, Any]:
         """What earlier runs with the same data, steps and minutes have done."""
         data = None if settings.data is None or not self.data else settings.data
         chosen = {"data": data, "budget": settings.budget or self.budget, "steps": settings.steps or self.steps}
         return state_of(root / self.name, chosen)
+
+
+def _valid(done: Sequence[list[str]], commands: Sequence[list[str]]) -> list[list[str]]:
+    """The commands that are done, without those whose results another one replaced, such as one of fewer trainings.
+
+    Several stages may write to a folder: the last of the `commands` that does must be the last that did.
+    """
+    wanted, did = ({option(command, "--out"): command for command in part} for part in (commands, done))
+    replaced = [command for out, command in wanted.items() if out is not None and did.get(out) != command]
+    return [command for command in done if command not in replaced]
 
 
 def _has_output(command: Sequence[str], done: Sequence[Sequence[str]]) -> bool:

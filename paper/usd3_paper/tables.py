@@ -208,8 +208,10 @@ class PaperTable:
         if not keys:
             return f"{RANKS}, of ours and of the paper's each, {_BY_MEAN}."
         others = [title[:-1].strip() for key, title in self.columns.items() if title[-1] in "↓↑" and key not in keys]
-        ours = f", and of ours in {', '.join(others)}" if others else ""
-        return f"{intervals.note()}, of ours. Of the paper's numbers{ours}: {RANKS} {_BY_MEAN}."
+        by_mean = ["the paper's numbers"] if any(line.source == PAPER for line in lines) else []
+        by_mean += [f"ours in {', '.join(others)}"] if others else []
+        ranked = f" Of {', and of '.join(by_mean)}: {RANKS} {_BY_MEAN}." if by_mean else ""
+        return f"{intervals.note()}, of ours.{ranked}"
 
     def _note(self, lines: Sequence[Line], legend: str) -> str:
         """What the marks mean, the note, and which rows have no numbers of ours."""

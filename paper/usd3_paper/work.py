@@ -60,7 +60,8 @@ def work_of(
 
 def _less(work: Work, before: Work) -> Work:
     """What is left of some work after other work in the same place."""
-    return replace(work, trainings=work.trainings - before.trainings, calls=work.calls - before.calls)
+    trainings, calls = work.trainings - before.trainings, work.calls - before.calls
+    return replace(work, trainings=max(0, trainings), calls=max(0, calls))
 
 
 def _works(commands: Sequence[Sequence[str]], objects: Mapping[str, Any]) -> dict[str, Work]:

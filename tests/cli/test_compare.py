@@ -92,7 +92,7 @@ def test_both_are_trained_measured_and_in_every_table(done):
     assert float(bits["difference"]) == pytest.approx(means[0] - means[1], rel=1e-5)
     assert float(bits["low"]) < float(bits["difference"]) < float(bits["high"])
     assert (bits["objects"], bits["groups"], bits["over_trainings"]) == ("10", "10", "0")
-    assert "resampled are the 10 objects; of one training each, though another may differ by more" in text
+    assert "resampled are the 10 objects, not trainings, though another may differ by more" in text
     for picture in ("metrics.png", "training.png"):
         assert (out / picture).stat().st_size > 10_000
     with open(out / "training.csv") as file:

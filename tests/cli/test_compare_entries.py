@@ -1,5 +1,7 @@
 """What `usd3 compare` compares: the meaning of its words, and what the methods share."""
 
+import pytest
+
 from support.runs import tiny_recipe
 from usd3.cli import compare, compare_entries
 from usd3.cli.entries import Entry
@@ -29,3 +31,9 @@ def test_a_method_may_have_another_number_of_trainings_than_the_others():
     assert [entry.source for entry in entries][2] == "rdm"
     summary = compare._summary(entries, compare.EvaluationSettings())
     assert summary["trainings"] == {"a": ["a", "a-2"], "b": ["b", "b-2", "b-3"], "c": ["c"]}
+
+
+def test_a_trained_model_has_no_number_of_trainings(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"methods = mine:.*\*3: expected .* alone: a trained model is measured"):
+        compare_entries.read_entries(f"mine:{tmp_path}*3", 1, [], lambda names: compare.CompareOptions())

@@ -104,6 +104,7 @@ def test_what_is_known_is_not_measured_again(done, monkeypatch, capsys):
         ("usd3+discrete", ["--out", "full"], "out = full: expected a folder that is new, empty, or that of an earlier"),
         ("usd3+discrete", ["--out", "broken"], "expected the results of usd3 cost"),
         ("trained", [], "methods = trained: expected recipes, not the folder of a trained model"),
+        ("usd3*3", [], "methods = usd3*3: expected no number of trainings"),
         ("usd3 usd3", [], "methods = usd3: expected names that differ"),
         ("usd3", ["--shape", "8x8"], "shape = 8x8: expected numbers with commas between them"),
         ("usd3", ["--num_classes", "null"], "num_classes is missing"),

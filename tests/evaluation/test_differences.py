@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -34,11 +35,30 @@ def test_of_three_methods_the_two_that_are_as_good_are_marked():
     assert marks(rows, "3g_hellinger", intervals.worse) == [1, 1, 0]
 
 
+def test_bits_weigh_elements_also_where_the_first_method_has_no_bound():
+    distances = {"3g_hellinger": [0.1, 0.2, 0.3]}
+    stored = {
+        "without": distances,
+        "a": distances | {"nats": [1.0, 3.0, 10.0], "elements": [1, 2, 9]},
+        "b": distances | {"nats": [2.0, 3.0, 8.0], "elements": [1, 2, 9]},
+    }
+    bits = {"bits_per_element": Summary(0.5, 0.0)}
+    rows = [Row(label, bits, per_object=PerObject.of({"per_object": found})) for label, found in stored.items()]
+    difference = paired(rows)["bits_per_element"]["a", "b"]
+    assert difference.mean == pytest.approx(1 / 12 / math.log(2))  # 1 nat of 12 elements
+
+
 def test_more_is_better_for_some_metrics():
     rows = [row("a", 0.0, metric="recall"), row("b", 0.2, metric="recall")]
     intervals = Intervals.of(rows, paired(rows))
     assert intervals.worse == {"recall": {"a": ["b"], "b": []}}
     assert intervals.over_trainings == "none"
+
+
+def test_the_note_is_true_where_one_method_alone_has_several_trainings():
+    rows = [row("a", 0.0, 3), row("b", 0.2)]
+    note = Intervals.of(rows, paired(rows)).note()
+    assert note.endswith("resampled are 20 groups of the 60 objects, not trainings, though another may differ by more)")
 
 
 def test_all_pairs_are_in_the_file_with_their_numbers():

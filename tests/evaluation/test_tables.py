@@ -98,7 +98,7 @@ def test_with_intervals_every_row_is_marked_that_is_not_shown_to_be_worse_than_t
 
 def test_the_note_says_over_what_the_intervals_are():
     alone = Intervals(objects=40, groups=40).note()
-    assert alone.endswith("resampled are the 40 objects; of one training each, though another may differ by more)")
+    assert alone.endswith("resampled are the 40 objects, not trainings, though another may differ by more)")
     some = Intervals(objects=40, groups=8, over_trainings="some").note()
     assert some.endswith("8 groups of the 40 objects, and trainings where both methods have several)")
 

@@ -106,16 +106,17 @@ def test_logs_become_a_csv(tmp_path, monkeypatch):
 
 def test_the_parts_of_a_difference_are_paired_by_training(tmp_path, monkeypatch):
     trainings = {
-        "tauldr": ["tauldr", "tauldr-2"],
-        "tauldr-cosine": ["tauldr-cosine", "tauldr-cosine-2"],
+        "tauldr": ["tauldr", "tauldr-2", "tauldr-3"],
+        "tauldr-cosine": ["tauldr-cosine", "tauldr-cosine-2", "tauldr-cosine-3"],
         "sedd": ["sedd"],
     }
     (tmp_path / "comparison.json").write_text(json.dumps({"trainings": trainings}))
     for label, bits in {
         "tauldr": 3.0,
-        "tauldr-2": 5.0,
+        "tauldr-3": 5.0,  # its second training failed
         "tauldr-cosine": 2.0,
-        "tauldr-cosine-2": 3.0,
+        "tauldr-cosine-2": 9.0,
+        "tauldr-cosine-3": 3.0,
         "sedd": 1.0,
     }.items():
         found = {"rows": {"model": {}}, "bits_per_element": {"model (upper bound)": bits}, "objects": 2}

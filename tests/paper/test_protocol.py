@@ -90,6 +90,41 @@ def test_a_study_has_the_steps_it_was_begun_with_and_may_get_more_trainings(pape
     assert run(paper, "table", "--trainings", "0") != 0
 
 
+def test_results_of_other_options_are_measured_again(paper, called):
+    assert run(paper, "table") == 0
+    assert run(paper, "table", "--trainings", "2") == 0
+    called.clear()
+    assert run(paper, "table") == 0  # the folder has those of two trainings
+    assert [words[-1].rpartition("/")[2] for words in called] == ["c", "parts.json"]
+    called.clear()
+    assert run(paper, "table") == 0
+    assert not called
+
+
+def test_the_name_of_a_kind_is_no_file_of_its_data(paper, called, capsys):
+    study = (paper / "studies" / "small.yaml").read_text().replace("compare", "compare {data}")
+    (paper / "studies" / "small.yaml").write_text(study + 'data: {expected: x, file: "{path}", toy: up}\n')
+    for words in (["table", "--data", "file"], ["all", "--data", "file"]):
+        assert run(paper, *words) == 1
+        assert "data = file: there is no such file; expected x" in capsys.readouterr().err
+    Path("file").write_text("")
+    assert Study.read(paper, "small").whole_name("file") == str(Path("file").absolute())
+    assert run(paper, "table", "--data", "toy") == 0
+
+
+def test_the_plan_of_a_study_has_those_that_it_needs(paper, called, capsys):
+    study = (paper / "studies" / "small.yaml").read_text()
+    (paper / "studies" / "small.yaml").write_text(f"{study}needs: [before]\n")
+    (paper / "studies" / "before.yaml").write_text("about: C.\nstages: ['encode --out {out}/t']\nresults: {}\n")
+    assert run(paper, "table", "--dry_run", "true") == 0
+    plan = capsys.readouterr().out
+    assert plan.index("# before") < plan.index("usd3 encode") < plan.index("# small")
+    assert run(paper, "table") == 0
+    capsys.readouterr()
+    assert run(paper, "table", "--dry_run", "true") == 0
+    assert "before" not in capsys.readouterr().out
+
+
 def test_a_study_stops_after_its_minutes_and_the_same_command_goes_on(paper, called, monkeypatch, capsys):
     given = []
     whole = processes.call
@@ -176,6 +211,8 @@ def test_what_cannot_be_is_refused(paper, called, capsys, words, told):
     assert run(paper, *words) != 0
     assert told in capsys.readouterr().err
     assert main(["paper", "show", "table", "--paper", str(paper), "--dry_run", "true"]) == 1
+    assert main(["paper", "list", "--paper", str(paper), "--steps", "5"]) == 1
+    assert "steps = 5: expected an option of run alone" in capsys.readouterr().err
     assert not called
 
 
@@ -196,6 +233,8 @@ def test_each_training_counts_once_and_what_is_done_does_not_count(tmp_path):
     assert works[0].calls == 2 * (3 * 100 * 100 + 100 * 64)  # three continuations in 100 steps, and the bound
     works, _ = work_of(commands[1:], commands[:1], objects)
     assert sum(work.trainings for work in works) == 2 * 14 - 11
+    works, _ = work_of(commands_of("music", tmp_path, trainings=1)[1:], commands, objects)
+    assert not works  # more is done than is asked for
 
 
 def test_models_that_are_trained_apart_and_their_corrector_sweeps_count(tmp_path):

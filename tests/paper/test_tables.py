@@ -108,6 +108,11 @@ def test_with_intervals_ours_are_marked_by_them_and_the_papers_by_their_means():
     assert legend.endswith(
         "Of the paper's numbers, and of ours in FID: {ranks} by the means alone, which may be chance."
     )
+    both = Intervals(worse | {"fid": worse["loss"]}, 30, 10, "all")
+    assert table._legend(lines, both).endswith(
+        "of ours. Of the paper's numbers: {ranks} by the means alone, which may be chance."
+    )
+    assert table._legend([line for line in lines if line.source == "ours"], both).endswith("trainings), of ours.")
 
 
 def test_columns_are_results_that_exist():

@@ -100,13 +100,13 @@ def test_a_run_refuses_weights_of_another_network_or_of_other_data(tmp_path):
     fit(tiny_recipe(tmp_path), tmp_path / "first", progress=False)
     wider = tiny_recipe(tmp_path, start_from=str(tmp_path / "first"))
     wider.model = replace(wider.model, dim=2 * wider.model.dim)
-    with pytest.raises(ValueError, match="expected the weights of its config"):
+    with pytest.raises(ValueError, match=r"training\.start_from .*first: expected a model with the same network"):
         fit(wider, tmp_path / "wider", progress=False)
     other = tiny_recipe(tmp_path, start_from="bach")
     with pytest.raises(ValueError, match=r"training\.start_from bach: kind"):
         fit(other, tmp_path / "other", progress=False)
     missing = tiny_recipe(tmp_path, start_from=str(tmp_path / "nothing"))
-    with pytest.raises(FileNotFoundError, match="nothing"):
+    with pytest.raises(FileNotFoundError, match=r"nothing has no config.json: expected a folder with"):
         fit(missing, tmp_path / "missing", progress=False)
     assert not (tmp_path / "wider").exists()
     assert not (tmp_path / "other").exists()

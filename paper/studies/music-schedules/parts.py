@@ -32,15 +32,20 @@ PARTS = {
 
 
 def means(folder: Path, labels: list[str]) -> list[dict[str, float]]:
-    """The metrics of each training of a method that is measured."""
-    files = [folder / label / "comparison.json" for label in labels]
-    rows = [read_row(file.parent.name, json.loads(file.read_text())) for file in files if file.is_file()]
-    return [{key: summary.mean for key, summary in row.metrics.items()} for row in rows]
+    """The metrics of each training of a method; empty for one that is not measured."""
+    return [_metrics(folder / label / "comparison.json") for label in labels]
+
+
+def _metrics(file: Path) -> dict[str, float]:
+    row = read_row("", json.loads(file.read_text())) if file.is_file() else None
+    return {} if row is None else {key: summary.mean for key, summary in row.metrics.items()}
 
 
 def difference(more: list[dict[str, float]], less: list[dict[str, float]]) -> dict[str, Any]:
-    """Mean and standard deviation of each metric's difference over the trainings that both have."""
-    pairs = list(zip(more, less))
+    """Mean and standard deviation of each metric's difference over the trainings that both have; empty without any."""
+    pairs = [(a, b) for a, b in zip(more, less) if a and b]
+    if not pairs:
+        return {}
     differences = {key: np.array([a[key] - b[key] for a, b in pairs]) for key in pairs[0][0] if key in pairs[0][1]}
     return {key: dict(summarise(values)._asdict()) for key, values in differences.items() if np.isfinite(values).all()}
 
@@ -53,8 +58,8 @@ def main() -> None:
     options = parser.parse_args()
     trainings = json.loads((options.folder / "comparison.json").read_text())["trainings"]
     measured = {method: means(options.folder, labels) for method, labels in trainings.items()}
-    known = {name: pair for name, pair in PARTS.items() if all(measured.get(method) for method in pair)}
-    rows = {name: difference(measured[more], measured[less]) for name, (more, less) in known.items()}
+    parts = {name: difference(measured.get(a, []), measured.get(b, [])) for name, (a, b) in PARTS.items()}
+    rows = {name: part for name, part in parts.items() if part}
     options.out.write_text(json.dumps({"references": rows}, indent=1) + "\n")
 
 

@@ -132,6 +132,8 @@ def _recipes(
     for entry in entries:
         expected = "recipes, not the folder of a trained model, whose training is over"
         require(entry.recipe is not None, "methods", entry.source, expected)
+        once = "no number of trainings: each method is timed once"
+        require(entry.trainings is None, "methods", f"{entry.source}*{entry.trainings}", once)
     return [(entry, entry.recipe) for entry in entries if entry.recipe is not None]
 
 

@@ -104,6 +104,8 @@ def read_entry(word: str, base: Sequence[str], read: Callable[[Sequence[str]], R
     label, source, trainings = Word.read(word)
     trained = Path(os.path.abspath(source if source in list_recipes() else find_model(source)))
     if (trained / "config.json").is_file():
+        expected = f"{source} alone: a trained model is measured, and not trained again"
+        require(trainings is None, "methods", word, expected)
         return Entry(trained.name if word == source else label, source, None, trained)
     parts = recipes_in(source)
     expected = "words with spaces between them, each a recipe, recipes joined by +, or the folder of a trained model"

@@ -28,10 +28,10 @@ def paired(rows: Sequence[Row]) -> Pairs:
     comparable = {label: values for label, values in known if first.fits(values)}
     pairs = {}
     for key in metrics_of(rows):
-        methods = {label: one.values[key] for label, one in comparable.items() if key in one.values}
+        methods = {label: one for label, one in comparable.items() if key in one.values}
         if len(methods) > 1:
-            found = paired_differences(list(methods.values()), first.groups, first.weights.get(key))
-            labels = list(methods)
+            labels, known_values = list(methods), [one.values[key] for one in methods.values()]
+            found = paired_differences(known_values, first.groups, methods[labels[0]].weights.get(key))
             pairs[key] = {(labels[i], labels[j]): difference for (i, j), difference in found.items()}
     return pairs
 
@@ -88,7 +88,7 @@ class Intervals:
         trainings = {
             "all": ", and trainings",
             "some": ", and trainings where both methods have several",
-            "none": "; of one training each, though another may differ by more",
+            "none": ", not trainings, though another may differ by more",
         }[self.over_trainings]
         shown = "the 95 % interval of the paired difference contains 0"
         return f"{BOLD}: not shown to be worse than the best ({shown}; resampled are {drawn}{trainings})"
@@ -99,7 +99,7 @@ def _worse(found: Mapping[tuple[str, str], Difference], higher: bool) -> dict[st
     worse: dict[str, list[str]] = {label: [] for pair in found for label in pair}
     for (first, second), difference in found.items():
         if difference.is_clear:
-            first_is_better = (difference.mean > 0) == higher
+            first_is_better = (difference.low > 0) == higher
             better, other = (first, second) if first_is_better else (second, first)
             worse[other].append(better)
     return worse

@@ -80,7 +80,8 @@ def paired_differences(
     what stands in it, the difference in a resample is
 
         D + c_G ([M] - D) + c_T [sqrt(T / (T - 1)) mean_t (u_t - 1) m_t]
-        c_G = sqrt(G / (G - 1)) sqrt(df / chi2_df), df = G - 1;    c_T = sqrt(df / chi2_df), df = T + T' - 2.
+        c_G = sqrt(G / (G - 1)) sqrt(df / chi2_df), df = G - 1
+        c_T = sqrt(df / chi2_df), df = (1/T + 1/T')^2 / (1 / (T^2 (T - 1)) + 1 / (T'^2 (T' - 1))), Satterthwaite's.
 
     Without the factors it would be the plain bootstrap, whose intervals are too short for few groups or trainings:
     draws from n values spread less than the values by sqrt(1 - 1 / n), and so few say little about their spread. Both
@@ -171,7 +172,7 @@ def _differences(
     scale = _unbiased(groups) * _student(groups - 1, resamples, generator)
     differences = first.mean - second.mean + scale * (first.by_groups - second.by_groups)
     if min(trainings) > 1:
-        scale = _student(sum(trainings) - 2, resamples, generator)
+        scale = _student(_freedom(*trainings), resamples, generator)
         differences += scale * (first.by_trainings - second.by_trainings)
     return differences
 
@@ -181,7 +182,12 @@ def _unbiased(count: int) -> float:
     return math.sqrt(count / max(1, count - 1))
 
 
-def _student(freedom: int, num: int, generator: np.random.Generator) -> Floats:
+def _freedom(first: int, second: int) -> float:
+    """Degrees of freedom of a difference of means of so many values, Satterthwaite's for values that spread alike."""
+    return (1 / first + 1 / second) ** 2 / (1 / (first**2 * (first - 1)) + 1 / (second**2 * (second - 1)))
+
+
+def _student(freedom: float, num: int, generator: np.random.Generator) -> Floats:
     """(num,) random factors that turn normal deviations into those of Student's t."""
     return np.sqrt(freedom / generator.chisquare(freedom, num))
 

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-__all__ = ["FOLDER", "PRESENTED", "find_model", "list_models", "model_summary", "results_folder"]
+from usd3._internal.messages import suggestion
+
+__all__ = ["FOLDER", "PRESENTED", "find_model", "list_models", "model_summary", "results_folder", "whole_model"]
 
 FOLDER = Path(__file__).parent / "models"
 
@@ -37,6 +39,18 @@ def find_model(name: Path | str) -> Path:
     if folder.is_dir() or packaged.parent != FOLDER or not (packaged / "config.json").is_file():
         return folder
     return packaged
+
+
+def whole_model(name: Path | str) -> Path:
+    """The same folder; raises an error if it has no config or no weights."""
+    folder = find_model(name)
+    for file in ("config.json", "model.safetensors"):
+        if not (folder / file).is_file():
+            expected, packaged = "a folder with config.json and model.safetensors", list_models()
+            if packaged:
+                expected += f", or a packaged model: {', '.join(packaged)}{suggestion(folder.name, packaged)}"
+            raise FileNotFoundError(f"{folder} has no {file}: expected {expected}")
+    return folder
 
 
 def results_folder(name: Path | str) -> Path:

@@ -19,7 +19,6 @@ from usd3._internal.compile import Compiled
 from usd3._internal.device import device_named
 from usd3._internal.files import write_whole, written_whole
 from usd3._internal.graphs import as_captured
-from usd3._internal.messages import suggestion
 from usd3._internal.random import seed_of
 from usd3._internal.threads import waiting_asleep
 from usd3._internal.weights import load_weights
@@ -39,7 +38,7 @@ from usd3.pipeline.filling import fill
 from usd3.pipeline.grids import STEP_COSTS, measured_step_costs, read_step_costs, write_step_costs
 from usd3.pipeline.inference import InferenceModel, Restricted, network_logits
 from usd3.pipeline.labels import Labels, label_rows, split_where
-from usd3.pipeline.packaged import find_model, list_models, results_folder
+from usd3.pipeline.packaged import results_folder, whole_model
 from usd3.pipeline.prediction import predict, predict_label
 from usd3.pipeline.trust import require_trusted
 
@@ -122,13 +121,7 @@ class Pipeline:
             device: "cpu" or "cuda"; None: a GPU if there is one.
             compile: compile the network for sampling and bounds. The first call then takes up to a minute longer.
         """
-        folder = find_model(folder)
-        for name in ("config.json", "model.safetensors"):
-            if not (folder / name).is_file():
-                expected, packaged = "a folder with config.json and model.safetensors", list_models()
-                if packaged:
-                    expected += f", or a packaged model: {', '.join(packaged)}{suggestion(folder.name, packaged)}"
-                raise FileNotFoundError(f"{folder} has no {name}: expected {expected}")
+        folder = whole_model(folder)
         config = PipelineConfig.read(folder)
         if not trust_code:
             require_trusted(config, () if model is None else (config.model.net,))

@@ -73,7 +73,8 @@ class TrainingConfig:
             and the capture of a CUDA graph do not count. How many steps these are differs from run to run. For one
             process.
         start_from: folder of a trained model, or the name of a packaged one: training begins with its weights and not
-            with random ones. Its network and its kind of data must be the same; noise, schedule and method may differ.
+            with random ones. Its network and its kind of data must be the same, and noise with a mask or without;
+            schedule and method may differ.
         batch_size: objects of one step, over all devices.
         least_batches: a pass over the training objects has at least about so many batches, so that few objects have
             smaller ones, by powers of two; 0: all batches are as large as `batch_size`.

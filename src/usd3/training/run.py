@@ -18,7 +18,7 @@ from usd3.kinds.dataset import Dataset
 from usd3.kinds.fingerprints import fingerprint_of_rows
 from usd3.kinds.frequencies import frequencies, frequencies_of_elements
 from usd3.pipeline.config import PipelineConfig
-from usd3.pipeline.packaged import find_model
+from usd3.pipeline.packaged import whole_model
 from usd3.pipeline.pipeline import Pipeline, save_config, save_pretrained
 from usd3.pipeline.trust import foreign_classes, require_trusted
 from usd3.training.curves import loss_plot
@@ -217,12 +217,16 @@ class DiffusionRun(TrainingRun):
 
 def _start_from(name: str, pipeline: Pipeline) -> None:
     """Give an untrained model the weights of a trained one, whose integers must mean the same."""
-    folder, config = find_model(name), pipeline.config
+    folder, config = whole_model(name), pipeline.config
     other = PipelineConfig.read(folder)
     for part in ("kind", "shape", "labels", "decode"):
         same = getattr(other, part) == getattr(config, part)
         require(same, f"training.start_from {name}: {part}", getattr(other, part), f"{getattr(config, part)}, as here")
-    config.require_weights(folder)
+    try:
+        config.require_weights(folder)
+    except ValueError as error:
+        network = "a model with the same network, and noise that adds as many categories"
+        raise ValueError(f"training.start_from {name}: expected {network} ({error})") from None
     load_weights(pipeline.model, folder / "model.safetensors")
 
 
