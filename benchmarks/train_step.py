@@ -6,7 +6,8 @@ Batch 64 x 256, 129 categories, the paper's small and large networks and ours of
 `--steps` steps after a warm-up, in one process. Modes that end in "loop" are a real run, `usd3.training.run.fit`, so
 that they show what its loop costs; the others repeat the same step by themselves. `floor_ms` is the time of the matrix
 products and the attention of a step, forward and backward, at the rate of a large bf16 product on the same
-device. Rows of one run compare, rows of different machines do not.
+device. `--profile FILE` writes which kernels a GPU spends the time of a step on. Rows of one run compare, rows of
+different machines do not.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import itertools
 import platform
 import subprocess
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import usd3
 from usd3._internal.compile import compiled
+from usd3._internal.files import write_whole
 from usd3._internal.random import seed_draws
 from usd3.bench.clock import BlockClock, LoopClock, settled_now
 from usd3.core.options import DiffusionConfig
@@ -87,8 +90,10 @@ def parts(config: ModelConfig, num_steps: int | None, device: str) -> tuple[nn.M
     return model, loss
 
 
-def time_alone(config: ModelConfig, num_steps: int | None, mode: Mode, steps: int, device: str) -> dict[str, Any]:
-    """The step by itself, on one batch."""
+def time_alone(
+    config: ModelConfig, num_steps: int | None, mode: Mode, steps: int, device: str, kernels: list[str]
+) -> dict[str, Any]:
+    """The step by itself, on one batch; `kernels` gets what the GPU spends its time on."""
     model, loss = parts(config, num_steps, device)
     ema, warm_up = Ema(0.999), max(5, steps // 5)
     ema.on_fit_start(None, model)  # type: ignore[arg-type]
@@ -108,7 +113,24 @@ def time_alone(config: ModelConfig, num_steps: int | None, mode: Mode, steps: in
         seed_draws(number, torch.device(device))
         step(batch, ema.rate(number))
         clock(number + 1)
+    kernels += kernel_times(lambda: step(batch, 1.0)) if device == "cuda" else []
     return found_by(clock)
+
+
+def kernel_times(step: Callable[[], object], steps: int = 5) -> list[str]:
+    """A line for each kernel of a step, the longest first: microseconds, how often it runs, and its name."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+    spent, count = defaultdict[str, float](float), defaultdict[str, int](int)
+    for event in profile.events():
+        if event.device_type == torch.profiler.DeviceType.CUDA:
+            spent[event.name] += event.device_time_total / steps
+            count[event.name] += 1
+    order = sorted(spent, key=lambda name: -spent[name])
+    total = f"{sum(spent.values()):9.1f} us {sum(count.values()) / steps:7.1f} x all kernels"
+    return [total, *(f"{spent[name]:9.1f} us {count[name] / steps:7.1f} x {name[:200]}" for name in order)]
 
 
 def time_loop(config: ModelConfig, num_steps: int | None, mode: Mode, steps: int, device: str) -> dict[str, Any]:
@@ -168,6 +190,7 @@ def main() -> None:
     parser.add_argument("--times", nargs="*", default=list(TIMES), choices=list(TIMES), help="which kinds of time")
     parser.add_argument("--modes", nargs="*", default=list(MODES), choices=list(MODES), help="which ways to run it")
     parser.add_argument("--csv", type=Path, help="write the rows here too")
+    parser.add_argument("--profile", type=Path, help="write the time of each kernel here (GPU; modes without a loop)")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     machine = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()} CPU"
@@ -176,6 +199,7 @@ def main() -> None:
     rate = matmul_rate(device)
     print(f"bf16 matrix products: {rate / 1e12:.3g} TFLOP/s", flush=True)
     rows: list[dict[str, Any]] = []
+    profiles: list[str] = []
     for name, kind in itertools.product(options.nets, options.times):
         config, num_steps = NETS[name], TIMES[kind]
         size = sum(p.numel() for p in parts(config, num_steps, "cpu")[0].parameters())
@@ -185,12 +209,18 @@ def main() -> None:
                 continue
             torch.manual_seed(0)
             torch._dynamo.reset()
-            measure = time_loop if MODES[mode].loop else time_alone
-            found = measure(config, num_steps, MODES[mode], options.steps, device)
+            kernels: list[str] = []
+            if MODES[mode].loop:
+                found = time_loop(config, num_steps, MODES[mode], options.steps, device)
+            else:
+                found = time_alone(config, num_steps, MODES[mode], options.steps, device, kernels)
             rows.append({"net": name, "parameters": size, "time": kind, "mode": mode} | found | least | shared)
             print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key not in shared), flush=True)
             if options.csv:
                 write_rows(options.csv, rows)
+            if options.profile and kernels:
+                profiles += [f"{name}, {kind} time, {mode}", *kernels, ""]
+                write_whole(options.profile, "\n".join(profiles) + "\n")
 
 
 if __name__ == "__main__":
