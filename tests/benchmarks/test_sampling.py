@@ -38,6 +38,17 @@ def test_the_arithmetic_counts_every_product_of_the_network(sampling):
     assert operations == pytest.approx(2 * 2 * 64 * matrices, rel=0.3)
 
 
+@pytest.mark.parametrize("name", ["uniform", "uniform, discrete"])
+def test_the_network_sees_times_as_in_a_draw_and_one_object_where_operations_are_counted(sampling, name):
+    pipeline = sampling.pipeline_of(sampling.NETS["small"], sampling.DIFFUSIONS[name], torch.device("cpu"), False)
+    seen = []
+    pipeline.model.register_forward_pre_hook(lambda _, args: seen.append((*args[:2], torch.is_grad_enabled())))
+    sampling.measure(pipeline, batch=2, steps=1, repeats=1, rate=1.0)
+    assert {t.dtype for _, t, _ in seen} == {torch.float32}
+    assert all(((t > 0) & (t <= 1)).all() for _, t, _ in seen)
+    assert [len(x) for x, _, with_gradient in seen if with_gradient] == [1]
+
+
 def test_it_writes_a_row_for_each_batch(sampling, tmp_path):
     file = tmp_path / "sampling.csv"
     only = ["--nets", "small", "--diffusions", "absorbing", "--batches", "1", "2", "--repeats", "1", "--steps", "2"]

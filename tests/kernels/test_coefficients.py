@@ -72,14 +72,18 @@ def test_steps_of_discrete_time_go_to_the_time_before(name, T):
 
 @pytest.mark.parametrize("num_steps", [None, 1000])
 def test_drawn_times_are_those_of_the_formulas(num_steps):
-    """To the last bit, but where torch divides by T on a GPU: there it multiplies by 1/T."""
+    """To the last bit, but where torch divides by T on a GPU: there it multiplies by 1/T.
+
+    The last bit of the time before would be 1e-13 of the difference of both: the formulas get it as the kernel has it.
+    """
     fused, reference = pair(usd3.Cosine(), num_steps, t_min=0.01)
     ends = times([0.0, 2.0**-53, 1 - 2.0**-53, 0.5])
     u = torch.cat([ends, torch.rand(200, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(ends)])
     time, coefficients = fused.drawn_coefficients(u)
     expected = reference.unit_time(reference.times_from_uniform(u))
     torch.testing.assert_close(time, expected, rtol=2.0**-52 if time.is_cuda else 0.0, atol=0)
-    assert_same(coefficients, reference.coefficients(time))
+    before = None if num_steps is None else ((time.cpu() * num_steps - 1).round() / num_steps).to(time)
+    assert_same(coefficients, reference.coefficients(time, before))
     assert reference.drawn_coefficients(u)[1] is None  # the eager code has its own
 
 
@@ -146,7 +150,10 @@ def test_times_with_a_gradient_keep_it():
 
 @pytest.mark.parametrize("num_steps", [None, 50])
 def test_a_loss_draws_and_computes_as_without_the_kernel(num_steps):
-    """The same times and noise for one seed, so the same loss, by the kernels and by the code in chunks."""
+    """The same times and noise for one seed, so the same loss, by the kernels and by the code in chunks.
+
+    A GPU's logarithm is off by up to 9e-6 of a cell, see `bregman` of the Triton kernels.
+    """
     x_0, losses = torch.arange(12).reshape(3, 4) % 4, []
     for impl in ("triton", "chunked"):
         d, device = usd3.Diffusion(usd3.Uniform(4), usd3.Cosine(), num_steps, impl=impl), device_of(impl)
@@ -155,4 +162,4 @@ def test_a_loss_draws_and_computes_as_without_the_kernel(num_steps):
         out = d.loss(model, x_0.to(device), generator=torch.Generator().manual_seed(5))
         losses.append((*seen[0], out.loss.cpu()))
     for by_kernel, in_chunks in zip(*losses):
-        torch.testing.assert_close(by_kernel, in_chunks, rtol=1e-6, atol=0)
+        torch.testing.assert_close(by_kernel, in_chunks, rtol=1e-5 if torch.cuda.is_available() else 1e-6, atol=0)

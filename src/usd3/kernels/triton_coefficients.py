@@ -50,7 +50,9 @@ def launch(
     return out
 
 
-@triton.jit(do_not_specialize=["B", "stride", "before_stride", "T"])  # a batch of another size compiles nothing
+@triton.jit(  # a batch of another size compiles nothing, nor do times that lie at odd places of another tensor
+    do_not_specialize=["B", "stride", "before_stride", "T"], do_not_specialize_on_alignment=["times", "befores"]
+)
 def _coefficients_kernel(
     times,
     befores,
