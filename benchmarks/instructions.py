@@ -104,12 +104,12 @@ def coefficients_binary(family: int, continuous: bool, step: bool, drawn: bool) 
 
 
 def _compiled(kernel: Any, K: int, noise: str, dtype: str, options: Mapping[str, Any], tile: Mapping[str, Any]) -> Code:
-    warps = tile["num_warps"]
+    limits = {name: tile[name] for name in ("num_warps", "maxnreg") if name in tile}
     double = dtype == "fp64"
     constants = {
         **{"KIND": NOISES[noise], "MASK": noise == "absorbing", "SUPPORT": False, "K": K},
         **{"FLOAT": tl.float64 if double else tl.float32, **options},
-        **{name: value for name, value in tile.items() if name != "num_warps"},
+        **{name: value for name, value in tile.items() if name not in limits},
     }
     own = TYPES["fp64" if double else "fp32"]
     pointers = _POINTERS | {"logits": TYPES[dtype], "gradient": TYPES[dtype], "terms": own, "tables": own}
@@ -119,7 +119,7 @@ def _compiled(kernel: Any, K: int, noise: str, dtype: str, options: Mapping[str,
     divisible = {*pointers, *(("stride", "gradient_stride") if K % 16 == 0 else ())}  # by 16, as at run time
     attributes = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name in divisible}
     source = ASTSource(kernel, signature, constants, attributes)
-    binary = triton.compile(source, target=_TARGET, options={"num_warps": warps}).asm["cubin"]
+    binary = triton.compile(source, target=_TARGET, options=limits).asm["cubin"]
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary)
         file.flush()

@@ -2,13 +2,16 @@
 
     python benchmarks/kernels.py --csv benchmarks/results/kernels.csv
 
-Uniform noise, continuous time, fp32 logits; the loss with its gradient, and a draw. Times are medians of
-`triton.testing.do_bench`, which empties the cache between runs. `floor_ms` is the time to read the logits once and, for
-the loss, to write their gradient once, at the bandwidth of a large copy measured in the same process.
+Continuous time; the loss with its gradient, and a draw. By default uniform noise and fp32 logits; `--noises` has
+others: `absorbing`; `marginal`, one table of frequencies; `elements`, a table for each element; `support`, uniform
+noise where each element can have half of the categories. Times are medians of `triton.testing.do_bench`, which empties
+the cache between runs. `floor_ms` is the time to read the logits once and, for the loss, to write their gradient once,
+at the bandwidth of a large copy measured in the same process.
 """
 
 import argparse
 import csv
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,8 @@ from usd3.core.mixture import Jumps
 from usd3.kernels import triton_draw, triton_loss
 
 SIZES = ((64, 256, 129), (256, 64, 512), (32, 256, 8192), (8, 512, 50257))
+NOISES = ("uniform", "absorbing", "marginal", "elements", "support")
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def loss_cuts(K: int) -> Iterator[dict[str, Any]]:
@@ -40,8 +45,9 @@ def loss_cuts(K: int) -> Iterator[dict[str, Any]]:
     for part, warps in ((1024, 4), (2048, 8), (4096, 16)):  # 64 registers: twice as many warps at a time
         if part < K:
             yield {"BLOCK": part, "LOOP": True, "num_warps": warps, "maxnreg": 64}
-    if K > 2048:
-        yield {"BLOCK": 2048, "LOOP": True, "num_warps": 4, "maxnreg": 128}
+    for part, warps in ((1024, 4), (2048, 4), (2048, 8)):
+        if part < K:
+            yield {"BLOCK": part, "LOOP": True, "num_warps": warps, "maxnreg": 128}
 
 
 def draw_cuts(K: int) -> Iterator[dict[str, Any]]:
@@ -62,17 +68,33 @@ def draw_cuts(K: int) -> Iterator[dict[str, Any]]:
             yield {"BLOCK": block, "BLOCKS": blocks, "PART": 16 if block == 256 else 64, "num_warps": warps}
 
 
-def calls(B: int, D: int, K: int) -> dict[str, Callable[[], Any]]:
+def diffusion(kind: str, D: int, K: int) -> usd3.Diffusion:
+    """Continuous time with the cosine schedule and that kind of noise."""
+    frequencies = torch.rand(D, K, dtype=torch.float64, device="cuda") + 0.1
+    frequencies /= frequencies.sum(-1, keepdim=True)
+    noises = {
+        "absorbing": lambda: usd3.Absorbing(K),
+        "marginal": lambda: usd3.Marginal(frequencies[0]),
+        "elements": lambda: usd3.Marginal(frequencies),
+    }
+    support = torch.arange(K) % 2 == torch.arange(D)[:, None] % 2 if kind == "support" else None
+    noise = noises.get(kind, lambda: usd3.Uniform(K))()
+    return usd3.Diffusion(noise, usd3.Cosine(), support=support, validate=False)
+
+
+def calls(kind: str, dtype: torch.dtype, B: int, D: int, K: int) -> dict[str, Callable[[], Any]]:
     """The two kernels on one problem."""
-    d = usd3.Diffusion(usd3.Uniform(K), usd3.Cosine(), validate=False)
-    x_0 = torch.randint(K, (B, D), device="cuda")
+    d = diffusion(kind, D, K)
+    x_0 = torch.randint(K // 2 - 1, (B, D), device="cuda") * 2  # never the last category, which may be the mask
+    x_0 += torch.arange(D, device="cuda") % 2  # within the support
     t = d.draw_times(B, stratified=True, device="cuda")
     x_t, time = d.q_sample(x_0, t), d.time(t, x_0, "t", Checks(False))
-    logits = torch.randn(B * D, K, device="cuda")
+    logits = torch.randn(B * D, K, device="cuda").to(dtype)
     gradient, weights = torch.empty_like(logits), torch.full((3, B), 1 / B, dtype=torch.float64, device="cuda")
     problem = d.problem(x_t, x_0, d.coefficients(time), is_step=False)
     step, u = d.step(time, 0.9 * time, x_t), torch.rand(2, B * D, dtype=torch.float64, device="cuda")
-    leap = leap_of(d.noise, d.level(time, x_t), Jumps(step.to_data, step.to_noise), x_t, None)
+    v = u[1].reshape(B, D)
+    leap = leap_of(d.noise, d.level(time, x_t), Jumps(step.to_data, step.to_noise), x_t, v)
     return {
         "loss": lambda: triton_loss.loss_rows(logits, problem, weights, False, gradient),
         "draw": lambda: triton_draw.draw_rows(logits, leap, u),
@@ -83,21 +105,31 @@ def main() -> None:
     """Try every cut at every size; the one in use is marked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="every way to cut a row, not only the one in use")
+    parser.add_argument("--noises", nargs="+", choices=NOISES, default=["uniform"])
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=["fp32"])
+    parser.add_argument("--kernels", nargs="+", choices=("loss", "draw"), default=["loss", "draw"])
+    parser.add_argument("--classes", nargs="+", type=int, choices=[K for _, _, K in SIZES], help="which K; all")
     parser.add_argument("--csv", type=Path, help="write the rows here too")
     options = parser.parse_args()
     speed = copy_bandwidth("cuda") / 1e3  # bytes a millisecond
+    modules = {"loss": (triton_loss, loss_cuts, 2), "draw": (triton_draw, draw_cuts, 1)}
+    about = machine(torch.device("cuda"))
     rows: list[dict[str, Any]] = []
-    for B, D, K in SIZES:
-        kernels = calls(B, D, K)
-        for name, module, cuts in (("loss", triton_loss, loss_cuts), ("draw", triton_draw, draw_cuts)):
+    for (B, D, K), noise, dtype in itertools.product(SIZES, options.noises, options.dtypes):
+        if options.classes and K not in options.classes:
+            continue
+        kernels = calls(noise, DTYPES[dtype], B, D, K)
+        for name in options.kernels:
+            module, cuts, passes = modules[name]
             used = module.tile
-            floor = (2 if name == "loss" else 1) * 4 * B * D * K / speed
-            for cut in cuts(K) if options.all else [used(K)]:
-                setattr(module, "tile", lambda _, cut=cut: dict(cut))  # noqa: B010
+            floor = passes * DTYPES[dtype].itemsize * B * D * K / speed
+            for cut in [cut for cut in cuts(K) if cut != used(K)] + [used(K)] if options.all else [used(K)]:
+                setattr(module, "tile", lambda *_, cut=cut: dict(cut))  # noqa: B010
                 ms = triton.testing.do_bench(kernels[name], return_mode="median")
-                size = {"kernel": name, "B": B, "D": D, "K": K, "cut": cut, "used": cut == used(K)}
-                rows.append(size | {"ms": round(ms, 5), "floor_ms": round(floor, 5)} | machine(torch.device("cuda")))
-                print(name, (B, D, K), f"{ms:.4f} ms, floor {floor:.4f}", cut, flush=True)
+                what = {"kernel": name, "noise": noise, "dtype": dtype, "B": B, "D": D, "K": K, "cut": cut}
+                found = {"used": cut == used(K), "ms": round(ms, 5), "floor_ms": round(floor, 5)}
+                rows.append(what | found | about)
+                print(name, noise, dtype, (B, D, K), f"{ms:.4f} ms, floor {floor:.4f}", cut, flush=True)
             setattr(module, "tile", used)  # noqa: B010
     if options.csv:
         with open(options.csv, "w", newline="") as file:

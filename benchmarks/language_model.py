@@ -30,12 +30,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from shared import write_rows
+from shared import kernel_times, write_rows
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import usd3
 from usd3._internal.compile import compiled
+from usd3._internal.files import write_whole
 from usd3.bench.machine import machine
 from usd3.kernels.padding import padded_linear
 from usd3.nets.transformer import Transformer
@@ -182,23 +183,30 @@ def batches(kind: str, K: int, shape: tuple[int, int], number: int, device: torc
     return [torch.multinomial(frequencies, size, replacement=True).reshape(2, *shape) for _ in range(number)]
 
 
-def measure(network: Network, head: nn.Linear, loss: LossOfBatch, data: list[Tensor], steps: int) -> dict[str, Any]:
-    """Train on all batches, and time the last `steps`."""
+def measure(
+    network: Network, head: nn.Linear, loss: LossOfBatch, data: list[Tensor], steps: int, kernels: list[str] | None = None
+) -> dict[str, Any]:
+    """Train on all batches, and time the last `steps`; `kernels` gets what a GPU spends the time of a step on."""
     device, on_gpu = network.device, network.device.type == "cuda"
     network.net.load_state_dict(network.start)
     weights = [*network.net.parameters(), *head.parameters()]
     optimizer = torch.optim.AdamW(weights, lr=1e-4, fused=on_gpu)
     marks = Marks(device)
-    for number, (tokens, targets) in enumerate(data):
-        if number == len(data) - steps:
-            if on_gpu:
-                torch.cuda.reset_peak_memory_stats(device)
-            marks()
+
+    def step(tokens: Tensor, targets: Tensor) -> Tensor:
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16):
             value = loss(network.body, head, tokens, targets)
         value.backward()
         optimizer.step()
+        return value
+
+    for number, (tokens, targets) in enumerate(data):
+        if number == len(data) - steps:
+            if on_gpu:
+                torch.cuda.reset_peak_memory_stats(device)
+            marks()
+        value = step(tokens, targets)
         if number >= len(data) - steps:
             marks()
     found = {
@@ -206,6 +214,8 @@ def measure(network: Network, head: nn.Linear, loss: LossOfBatch, data: list[Ten
         "peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 2) if on_gpu else None,
         "loss": round(value.item(), 4),
     }
+    if kernels is not None and on_gpu:
+        kernels += kernel_times(lambda: step(*data[-1]))
     for weight in (network.net.embed.weight, *head.parameters()):
         if weight.grad is None or not weight.grad.isfinite().all() or not weight.grad.any():
             raise RuntimeError("the loss has no gradient, or one that is not finite")
@@ -264,8 +274,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--warm_up", type=int, default=5, help="steps before them")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="compile the body (default: on a GPU)")
     parser.add_argument("--csv", type=Path, default=Path(__file__).parent / "results" / "language_model.csv")
+    parser.add_argument("--profile", type=Path, help="write the time of each kernel here (GPU)")
     given = parser.parse_args(arguments)
-    device, rows = torch.device(given.device), list[dict[str, Any]]()
+    device, rows, profiles = torch.device(given.device), list[dict[str, Any]](), list[str]()
     compile = device.type == "cuda" if given.compile is None else given.compile
     about, names = machine(device), usable(given.losses, device, compile)
     torch.manual_seed(0)
@@ -278,8 +289,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             torch.manual_seed(0)
             data = batches(given.tokens, K, (given.batch, given.length), given.warm_up + given.steps, device)
             head = output_layer(name, given.width, K, device)
+            kernels: list[str] | None = None if given.profile is None else []
             try:
-                found = measure(network, head, loss_named(name, K), data, given.steps)
+                found = measure(network, head, loss_named(name, K), data, given.steps, kernels)
             except Exception as error:
                 if name not in LIBRARIES:
                     raise
@@ -293,6 +305,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows.append({"loss_of": name, "classes": classes, **size, **setting, **found, **about})
             print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key not in about), flush=True)
             write_rows(given.csv, rows)
+            if kernels:
+                profiles += [f"{name}, K = {K}", *kernels, ""]
+                write_whole(given.profile, "\n".join(profiles) + "\n")
 
 
 if __name__ == "__main__":

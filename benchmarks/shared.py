@@ -6,7 +6,8 @@ module. Results of a CPU get no anchors.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ __all__ = [
     "STEP_SIZES",
     "Anchor",
     "Options",
+    "kernel_times",
     "measure_table",
     "options",
     "write_rows",
@@ -118,3 +120,19 @@ def _anchor(row: Row) -> Anchor | None:
     if row.kind == "loss" and row.objective == "usd3" and size in LOSS_SIZES:
         return LOSS[row.time, row.K]
     return STEP[row.K] if row.kind == "step" and size in STEP_SIZES else None
+
+
+def kernel_times(step: Callable[[], object], steps: int = 5) -> list[str]:
+    """A line for each kernel of a step, the longest first: microseconds, how often it runs, and its name."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+    spent, count = defaultdict[str, float](float), defaultdict[str, int](int)
+    for event in profile.events():
+        if event.device_type == torch.profiler.DeviceType.CUDA:
+            spent[event.name] += event.device_time_total / steps
+            count[event.name] += 1
+    order = sorted(spent, key=lambda name: -spent[name])
+    total = f"{sum(spent.values()):9.1f} us {sum(count.values()) / steps:7.1f} x all kernels"
+    return [total, *(f"{spent[name]:9.1f} us {count[name] / steps:7.1f} x {name[:200]}" for name in order)]

@@ -15,14 +15,13 @@ import itertools
 import platform
 import subprocess
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from shared import write_rows
+from shared import kernel_times, write_rows
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -115,22 +114,6 @@ def time_alone(
         clock(number + 1)
     kernels += kernel_times(lambda: step(batch, 1.0)) if device == "cuda" else []
     return found_by(clock)
-
-
-def kernel_times(step: Callable[[], object], steps: int = 5) -> list[str]:
-    """A line for each kernel of a step, the longest first: microseconds, how often it runs, and its name."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for _ in range(steps):
-            step()
-        torch.cuda.synchronize()
-    spent, count = defaultdict[str, float](float), defaultdict[str, int](int)
-    for event in profile.events():
-        if event.device_type == torch.profiler.DeviceType.CUDA:
-            spent[event.name] += event.device_time_total / steps
-            count[event.name] += 1
-    order = sorted(spent, key=lambda name: -spent[name])
-    total = f"{sum(spent.values()):9.1f} us {sum(count.values()) / steps:7.1f} x all kernels"
-    return [total, *(f"{spent[name]:9.1f} us {count[name] / steps:7.1f} x {name[:200]}" for name in order)]
 
 
 def time_loop(config: ModelConfig, num_steps: int | None, mode: Mode, steps: int, device: str) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class _ProjectedLoss(torch.autograd.Function):
                 sums += loss_rows(logits, part, part_weights, with_l2, logits if with_gradient else None, impl).sum(1)
                 if d_hidden is not None and d_weight is not None:  # now the logits hold their gradient
                     d_hidden[at] = (wide @ W).to(d_hidden.dtype)
-                    d_weight += wide.T @ h
+                    _add_product(d_weight, wide.T, h)
                     if d_bias is not None:
                         d_bias += wide.sum(0, dtype=d_bias.dtype)
         if d_hidden is not None and d_weight is not None:
@@ -88,6 +88,14 @@ class _ProjectedLoss(torch.autograd.Function):
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         d_bias = None if d_bias is None else (d_bias * grad).to(ctx.bias_dtype)
         return d_hidden * grad.to(d_hidden.dtype), d_weight * grad.to(d_weight.dtype), d_bias, *[None] * 6
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a @ b; on a GPU in one operation, which adds to a float32 total without rounding the product before."""
+    if total.device.type == "cuda" and total.dtype == torch.float32 and a.dtype in (torch.float16, torch.bfloat16):
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
+    else:
+        total += a @ b
 
 
 def _chunks(p: Problem, size: int) -> Iterator[slice | Tensor]:
