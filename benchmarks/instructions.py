@@ -82,7 +82,7 @@ class Code(NamedTuple):
 def loss_code(K: int, noise: str, dtype: str, **options: bool) -> Code:
     """The loss and its gradient for rows of K categories."""
     chosen = {"STEP": False, "L2": False, "GRADIENT": True, "FREE": True, "WEIGHT_PER_ROW": False, **options}
-    return _compiled(triton_loss._loss_kernel, K, noise, dtype, chosen, triton_loss.tile(K))
+    return _compiled(triton_loss._loss_kernel, K, noise, dtype, chosen, triton_loss.tile(K, noise == "table"))
 
 
 def draw_code(K: int, noise: str, dtype: str, **options: bool) -> Code:
@@ -148,7 +148,7 @@ def _instructions(listing: str) -> list[Instruction]:
 
 def passes(K: int, noise: str, dtype: str) -> list[dict[str, Any]]:
     """A row for each pass over a long row."""
-    code, tile = loss_code(K, noise, dtype), triton_loss.tile(K)
+    code, tile = loss_code(K, noise, dtype), triton_loss.tile(K, noise == "table")
     at_once = tile["BLOCK"] / (_WARP * tile["num_warps"])  # categories of a thread in a block
     ways = [code.shortest(first, last) for first, last in code.loops if last > first]
     return [

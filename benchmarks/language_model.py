@@ -44,7 +44,7 @@ from usd3.nets.transformer import Transformer
 Body = Callable[[Tensor, Tensor], Tensor]
 """Hidden states (B, L, width) of tokens (B, L) and times (B,)."""
 LossOfBatch = Callable[[Body, nn.Linear, Tensor, Tensor], Tensor]
-"""The loss of a token, from the body, an output layer, tokens (B, L) and those to predict (B, L)."""
+"""The loss, from the body, an output layer, tokens (B, L) and those to predict (B, L); ours is that of an object."""
 
 
 class Library(NamedTuple):
@@ -102,7 +102,7 @@ def diffusion_loss(diffusion: usd3.Diffusion, projected: bool) -> LossOfBatch:
                 return usd3.Projection(hidden, head.weight, head.bias)
             return padded_linear(hidden, head.weight, head.bias)  # what the last layers of our networks do
 
-        return diffusion.loss(model, tokens, stratified=True).loss / tokens.shape[1]
+        return diffusion.loss(model, tokens, stratified=True).loss
 
     return loss
 
@@ -184,7 +184,12 @@ def batches(kind: str, K: int, shape: tuple[int, int], number: int, device: torc
 
 
 def measure(
-    network: Network, head: nn.Linear, loss: LossOfBatch, data: list[Tensor], steps: int, kernels: list[str] | None = None
+    network: Network,
+    head: nn.Linear,
+    loss: LossOfBatch,
+    data: list[Tensor],
+    steps: int,
+    kernels: list[str] | None = None,
 ) -> dict[str, Any]:
     """Train on all batches, and time the last `steps`; `kernels` gets what a GPU spends the time of a step on."""
     device, on_gpu = network.device, network.device.type == "cuda"
@@ -212,7 +217,7 @@ def measure(
     found = {
         "ms": round(statistics.median(marks.ms()), 3),
         "peak_gib": round(torch.cuda.max_memory_allocated(device) / 2**30, 2) if on_gpu else None,
-        "loss": round(value.item(), 4),
+        "loss": value.item(),
     }
     if kernels is not None and on_gpu:
         kernels += kernel_times(lambda: step(*data[-1]))
@@ -271,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--tokens", choices=("uniform", "zipf"), default="uniform", help="frequencies of the tokens")
     parser.add_argument("--steps", type=int, default=20, help="steps to time")
-    parser.add_argument("--warm_up", type=int, default=5, help="steps before them")
+    parser.add_argument("--warm_up", type=int, default=15, help="steps before them")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="compile the body (default: on a GPU)")
     parser.add_argument("--csv", type=Path, default=Path(__file__).parent / "results" / "language_model.csv")
     parser.add_argument("--profile", type=Path, help="write the time of each kernel here (GPU)")
@@ -301,6 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 del head, data
                 freed(network)
             classes = None if name == "body" else K
+            found["loss"] = round(found["loss"] / (given.length if name in OURS else 1), 4)
             setting = {"tokens": given.tokens, "compiled": compile, "version": version_of(name)}
             rows.append({"loss_of": name, "classes": classes, **size, **setting, **found, **about})
             print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key not in about), flush=True)

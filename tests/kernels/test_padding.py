@@ -45,6 +45,37 @@ def test_a_padded_layer_is_a_linear_layer(with_bias):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.usefixtures("padded")
+@pytest.mark.parametrize("width", [K, 16])
+def test_a_gradient_of_any_width_trains_a_padded_layer(width):
+    """The columns of a wide gradient beyond K, which hold anything, are not read."""
+    inputs = [torch.randn(*size, requires_grad=True) for size in ((B, D, H), (K, H), (K,))]
+    up = torch.full((B, D, width), torch.nan)[..., :K]
+    up.copy_(torch.randn(B, D, K))
+    found = torch.autograd.grad(padded_linear(*inputs), inputs, up)
+    for a, b in zip(found, torch.autograd.grad(F.linear(*inputs), inputs, up)):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.usefixtures("padded")
+def test_a_padded_layer_under_autocast_is_a_linear_layer():
+    inputs = [torch.randn(*size, requires_grad=True) for size in ((B, D, H), (K, H), (K,))]
+    with torch.autocast("cpu", torch.bfloat16):
+        logits, expected = padded_linear(*inputs), F.linear(*inputs)
+    assert logits.dtype == torch.bfloat16
+    up = torch.randn_like(expected)
+    for a, b in zip(torch.autograd.grad(logits, inputs, up), torch.autograd.grad(expected, inputs, up)):
+        assert a.dtype == torch.float32
+        torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.usefixtures("padded")
+def test_a_gradient_is_formed_only_where_it_is_needed():
+    hidden, weight = torch.randn(D, H), torch.randn(K, H, requires_grad=True)
+    padded_linear(hidden, weight, None).sum().backward()
+    torch.testing.assert_close(weight.grad, hidden.sum(0).expand(K, H))
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("name", ["uniform", "absorbing", "mixed_support"])
 def test_no_padding_reaches_the_loss_the_gradient_or_a_draw(fused, name, dtype):

@@ -16,7 +16,7 @@ from usd3.kernels.read_rows import rows_read
 
 __all__ = ["CELLS_AT_ONCE", "projected_loss_in_chunks"]
 
-CELLS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
+CELLS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 27}
 """Logits formed at once, by type of device."""
 
 

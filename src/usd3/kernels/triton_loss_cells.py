@@ -166,8 +166,8 @@ def store_gradient(
         m_z = m if KIND == TABLE else uniform
         inner += of_d * (e * inverse - shift * m_z)
     out = e * inner
-    if PLAIN:
-        tl.store(gradient + z, out.to(gradient.dtype.element_ty))
+    if PLAIN:  # ".cs": nobody reads it soon, and the logits shall stay in the cache
+        tl.store(gradient + z, out.to(gradient.dtype.element_ty), cache_modifier=".cs")
     else:
         out = tl.where(z == x, g_x, tl.where(z == x_0, g_0, out))
         tl.store(gradient + z, out.to(gradient.dtype.element_ty), mask=z < K)
