@@ -68,9 +68,9 @@ def retile(monkeypatch, kernel, **changes):
     module = importlib.import_module(f"usd3.kernels.{kernel}")
     before = module.tile
 
-    def tile(*args):
+    def tile(*args, **options):
         K = args[0] if len(args) == 1 else args[1]
-        own = before(*args)
+        own = before(*args, **options)
         return own | {name: v(K) if callable(v) else v for name, v in changes.items() if name in own}
 
     monkeypatch.setattr(module, "tile", tile)
