@@ -45,3 +45,28 @@ def test_the_difference_to_the_logarithm_is_right_where_it_cancels(long):
     _differences[(1,)](u, found, LONG=long, N=1024)
     exact = u.double() - u.double().log1p()
     torch.testing.assert_close(found.double(), exact, rtol=3e-6 if long else 1.2e-5, atol=0)
+
+
+@triton.jit
+def _words(seeds, ours, theirs):
+    at = tl.arange(0, 64)
+    seed = tl.load(seeds + tl.program_id(0))
+    out = tl.program_id(0) * 256 + at
+    a, b, c, d = common.random_words(seed, at - 5)
+    tl.store(ours + out, a)
+    tl.store(ours + out + 64, b)
+    tl.store(ours + out + 128, c)
+    tl.store(ours + out + 192, d)
+    a, b, c, d = tl.randint4x(seed, at - 5, 7)
+    tl.store(theirs + out, a)
+    tl.store(theirs + out + 64, b)
+    tl.store(theirs + out + 128, c)
+    tl.store(theirs + out + 192, d)
+
+
+def test_random_words_are_those_of_triton():
+    seeds = torch.tensor([0, 1, -1, 2**40 + 3, 2**62 - 1], device=device_of("triton"))
+    found = torch.empty(2, len(seeds) * 256, dtype=torch.uint32, device=seeds.device)
+    _words[(len(seeds),)](seeds, found[0], found[1])
+    assert torch.equal(found[0], found[1])
+    assert len(found[0].to(torch.int64).unique()) == found.shape[1]  # no two are the same

@@ -16,16 +16,21 @@ from usd3.kernels.loss import NoiseTables
 
 __all__ = [
     "ABSORBING",
+    "LANES",
     "LN_2",
     "LOG2_E",
     "TABLE",
     "UNIFORM",
     "bregman",
     "category_constants",
+    "fast_exp2",
     "fast_log2",
     "fast_reciprocal",
+    "kept_bits",
     "log_1_plus",
     "log_share",
+    "random_words",
+    "where_kept",
 ]
 
 UNIFORM, ABSORBING, TABLE = (tl.constexpr(kind) for kind in range(3))
@@ -40,6 +45,77 @@ def category_constants(noise: NoiseTables) -> dict[str, Any]:
     """KIND, the kind of noise; MASK and SUPPORT, how categories are marked that data cannot have."""
     kind = ABSORBING if noise.absorbing else UNIFORM if noise.m is None else TABLE
     return {"KIND": kind, "MASK": noise.mask >= 0, "SUPPORT": noise.support is not None}
+
+
+LANES = tl.constexpr(8)
+"""Random numbers that one counter gives, of 15 bits each."""
+
+_ROUNDS = tl.constexpr(7)  # of Philox: the fewest that pass BigCrush (Salmon et al., 2011)
+
+
+@triton.jit
+def random_words(seed, counter):
+    """Four random uint32 for each counter, an int32, by Philox: `tl.randint4x(seed, counter, 7)`.
+
+    Both halves of a product come from one instruction here, and from two there.
+    """
+    key_0, key_1 = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+    a = counter.to(tl.uint32)
+    b, c, d = a * 0, a * 0, a * 0
+    for _ in range(_ROUNDS):
+        from_a, from_c = a.to(tl.uint64) * 0xD2511F53, c.to(tl.uint64) * 0xCD9E8D57
+        a, c = (from_c >> 32).to(tl.uint32) ^ b ^ key_0, (from_a >> 32).to(tl.uint32) ^ d ^ key_1
+        b, d = from_c.to(tl.uint32), from_a.to(tl.uint32)
+        key_0 = tl.add(key_0, 0x9E3779B9, sanitize_overflow=False)
+        key_1 = tl.add(key_1, 0xBB67AE85, sanitize_overflow=False)
+    return a, b, c, d
+
+
+@triton.jit
+def kept_bits(words, DROPPED: tl.constexpr):
+    """LANES bits for each counter, bits 0 to 7 of an int32: 1 with probability 1 - DROPPED / 2^15.
+
+    Each half of a word is a number of 15 bits. Two additions at once carry into bits 15 and 31 where a number is at
+    least DROPPED, so a bit takes two to three instructions.
+    """
+    found = words[0] * 0
+    for i in tl.static_range(4):
+        sums = (words[i] & 0x7FFF7FFF) + (0x8000 - DROPPED) * 0x10001
+        found |= (sums & 0x80008000) >> (3 - i)
+    bits = ((found >> 12) & 0xF | (found >> 24)).to(tl.int32)
+    return bits
+
+
+_KEEP = tl.constexpr(
+    """{
+    .reg .b32 bit;
+    .reg .pred kept;
+    and.b32 bit, $2, $3;
+    setp.ne.b32 kept, bit, 0;
+    selp.f32 $0, $1, 0f00000000, kept;
+    }"""
+)
+
+
+@triton.jit
+def where_kept(v, bits, bit):
+    """A float32 v where `bits` have `bit`, else 0.
+
+    With `tl.where` the compiler would round v to 16 bits first, and take pairs apart to choose each half.
+    """
+    if _HARDWARE:
+        return tl.inline_asm_elementwise(_KEEP, "=f,f,r,r", [v, bits, bit], tl.float32, is_pure=True, pack=1)
+    else:
+        return tl.where(bits & bit != 0, v, 0.0)
+
+
+@triton.jit
+def fast_exp2(v):
+    """2^v of a float32; of a float64 by Triton's own function."""
+    if _HARDWARE and v.dtype == tl.float32:
+        return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [v], tl.float32, is_pure=True, pack=1)
+    else:
+        return tl.exp2(v)
 
 
 @triton.jit

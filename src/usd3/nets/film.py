@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from usd3._internal.checks import as_count
 from usd3.kernels import Projection
 from usd3.nets._outputs import OutputLayer
+from usd3.nets._short import attention, dropped_relu
 from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features
 
@@ -116,14 +117,12 @@ class _Layer(nn.Module):
     def forward(self, h: Tensor, time: Tensor, attend: Tensor | None) -> Tensor:
         gamma, delta = self.film(time)
         h = gamma * self.norm_attention(h + self.drop(self.attention(h, attend))) + delta
-        mlp = self.narrow(self.drop(F.relu(self.widen(h))))
+        mlp = self.narrow(dropped_relu(self.widen(h), self.dropout if self.training else 0.0))
         return gamma * self.norm_mlp(h + self.drop(mlp)) + delta  # type: ignore[no-any-return]
 
     def attention(self, h: Tensor, attend: Tensor | None) -> Tensor:
-        q, k, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend, dropout_p=dropout)
-        return self.project(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        qkv = self.qkv(h).unflatten(-1, (3, self.heads, -1))
+        return self.project(attention(qkv, attend, self.dropout if self.training else 0.0))  # type: ignore[no-any-return]
 
 
 class _OutputBlock(nn.Module):
