@@ -10,12 +10,12 @@ from usd3 import kernels
 SHARED = {"__init__", "choice", "padding", "read_rows"}  # no computations: what they all, or the networks, use
 MODULES = {path.stem for path in Path(kernels.__file__).parent.glob("*.py")} - SHARED
 COMPUTATIONS = {name for name in MODULES if not name.startswith(("chunked_", "cpp_", "triton_"))}
-IN_NETWORKS = {"attention", "dropout"}  # which torch computes elsewhere, and benchmarks/train_step.py measures
+IN_NETWORKS = {"dropout"}  # which torch computes elsewhere, and benchmarks/train_step.py measures
 # which the core computes in plain torch, and benchmarks/host.py measures
 ON_LOGITS = COMPUTATIONS - IN_NETWORKS - {"coefficients"}
 
 
-def test_there_are_three_computations_on_logits_one_on_times_and_two_in_networks():
+def test_there_are_three_computations_on_logits_one_on_times_and_one_in_networks():
     assert {"loss", "draw", "projection", "coefficients", *IN_NETWORKS} == COMPUTATIONS
 
 

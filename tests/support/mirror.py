@@ -31,7 +31,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "kernels/cpp_loss.py": ("kernels/test_loss.py", "kernels/test_logits.py", "kernels/test_layouts.py"),
     "kernels/draw.py": ("kernels/test_layouts.py",),
     "kernels/loss.py": ("kernels/test_layouts.py", "kernels/test_masks.py"),
-    "kernels/triton_attention.py": ("kernels/test_attention.py",),
     "kernels/triton_coefficients.py": ("kernels/test_coefficients.py",),
     "kernels/triton_common.py": ("kernels/test_loss.py", "kernels/test_draw.py"),
     "kernels/triton_dropout.py": ("kernels/test_dropout.py",),

@@ -5,7 +5,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from usd3.nets._linear import linear, linear_gelu
-from usd3.nets._short import attention
 
 __all__ = ["WAVES", "Layer", "norm", "rotation", "waves"]
 
@@ -38,9 +37,9 @@ class Layer(nn.Module):
 
     def attention(self, h: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
         qk, v = linear(self.qkv, h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).split([2, 1])
-        qk = _rotate(F.rms_norm(qk, qk.shape[-1:]), turn).to(v.dtype)
-        mixed = attention(qk.permute(1, 3, 0, 2, 4), attend, values=v[0].transpose(1, 2))
-        return linear(self.project, mixed)
+        q, k = _rotate(F.rms_norm(qk, qk.shape[-1:]), turn).to(v.dtype)
+        mixed = F.scaled_dot_product_attention(q, k, v[0], attn_mask=attend)
+        return linear(self.project, mixed.transpose(1, 2).flatten(2))
 
 
 def norm(h: Tensor) -> Tensor:

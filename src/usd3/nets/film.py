@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from usd3._internal.checks import as_count
 from usd3.kernels import Projection
+from usd3.nets._dropout import dropped_relu
 from usd3.nets._outputs import OutputLayer
-from usd3.nets._short import attention, dropped_relu
 from usd3.nets._sizes import require_sizes
 from usd3.nets._time import time_features
 
@@ -121,8 +121,10 @@ class _Layer(nn.Module):
         return gamma * self.norm_mlp(h + self.drop(mlp)) + delta  # type: ignore[no-any-return]
 
     def attention(self, h: Tensor, attend: Tensor | None) -> Tensor:
-        qkv = self.qkv(h).unflatten(-1, (3, self.heads, -1))
-        return self.project(attention(qkv, attend, self.dropout if self.training else 0.0))  # type: ignore[no-any-return]
+        q, k, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend, dropout_p=dropout)
+        return self.project(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class _OutputBlock(nn.Module):
