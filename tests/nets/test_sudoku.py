@@ -128,6 +128,48 @@ def test_a_compiler_sees_a_layer_once_however_often_it_is_applied(loops):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("loops", [3, 10])
+def test_a_board_that_never_settles_has_all_loops(loops):
+    net, x = network(loops=loops, tolerance=1e-30).eval(), noisy_boards(3)
+    settled = net(x, T)
+    net.tolerance = 0.0
+    torch.testing.assert_close(settled, net(x, T))
+
+
+@torch.no_grad()
+def test_the_loops_of_a_board_end_once_its_answer_no_longer_changes():
+    """Here the layers come to rest: each halves what it gets, so after four loops the states move by 1/16."""
+    net, x = network(loops=40, depth=1, tolerance=1e-4).eval(), noisy_boards(3)
+    x[0] = 9  # nothing is known, so the answer is the same after any loop
+    seen = []
+    net.layers[0].forward = lambda h: (seen.append(len(h)), 0.5 * h)[1]
+    net.norm = torch.nn.Identity()
+    found = net(x, T)
+    assert seen[:4] == [3] * 4
+    assert len(seen) < 40
+    assert seen == sorted(seen, reverse=True)
+    assert seen[8] < 3  # the empty board is left out after the second look
+    net.tolerance = 0.0
+    assert (found.softmax(-1) - net(x, T).softmax(-1)).abs().max() < 1e-3
+
+
+@torch.no_grad()
+def test_a_board_settles_alone_as_in_company():
+    net, x = network(loops=24, tolerance=0.01).eval(), noisy_boards(5)
+    together = net(x, T)
+    for board, logits in zip(x, together):
+        torch.testing.assert_close(net(board[None], T)[0], logits, rtol=1e-4, atol=1e-5)
+    assert net(x[:0], T).shape == (0, 9, 9, 10)
+
+
+def test_boards_in_training_have_the_loops_of_training():
+    net, x = network(loops=6, tolerance=0.9), noisy_boards(3)
+    trained = net(x, T)
+    net.tolerance = 0.0
+    assert torch.equal(trained, net(x, T))
+
+
+@torch.no_grad()
 def test_the_same_weights_serve_boards_of_any_size():
     large = network(17)
     small = network(5)
@@ -178,6 +220,8 @@ def test_attention_compares_cells_by_their_symbols_or_symbols_by_their_cells(sym
 
 
 def test_wrong_sizes_are_refused():
+    with pytest.raises(ValueError, match=r"tolerance = 1: expected a number in \[0, 1\)"):
+        network(tolerance=1)
     with pytest.raises(ValueError, match=r"x_t\.shape = \(1, 9, 8\): expected \(B, 9, 9\)"):
         network()(torch.zeros(1, 9, 8, dtype=torch.long), T)
     with pytest.raises(ValueError, match=r"x_t\.shape = \(1, 6, 6\): expected"):
