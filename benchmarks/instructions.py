@@ -82,7 +82,9 @@ class Code(NamedTuple):
 def loss_code(K: int, noise: str, dtype: str, **options: bool) -> Code:
     """The loss and its gradient for rows of K categories."""
     chosen = {"STEP": False, "L2": False, "GRADIENT": True, "FREE": True, "WEIGHT_PER_ROW": False, **options}
-    return _compiled(triton_loss._loss_kernel, K, noise, dtype, chosen, triton_loss.tile(K, noise == "table"))
+    return _compiled(
+        triton_loss._loss_kernel, K, noise, dtype, chosen, triton_loss.tile(K, noise == "table", chosen["L2"])
+    )
 
 
 def draw_code(K: int, noise: str, dtype: str, **options: bool) -> Code:

@@ -79,6 +79,9 @@ def test_a_pass_has_the_special_functions_that_the_page_names_and_nothing_spills
     # table of noise are divided by m, their gradient is not
     assert [float(row["special"]) for row in rows] == [1, 1, 3, 2, 1, 1, 4, 2]
     assert {row["spilled"] for row in rows} == {"0"}
+    code = "import sys; sys.path.insert(0, 'benchmarks'); from instructions import loss_code\n"
+    code += "print(*(loss_code(8192, noise, 'fp32', STEP=True, L2=True).spilled for noise in ('uniform', 'table')))"
+    assert python("-c", code).split() == ["0", "0"]
 
 
 @pytest.mark.parametrize(

@@ -61,21 +61,22 @@ def loss_rows(logits: Tensor, p: Problem, weights: Tensor, with_l2: bool, gradie
         WEIGHT_PER_ROW=weights.shape[1] != p.coefficients.shape[1],
         FLOAT=tl.float64 if double else tl.float32,
         K=K,
-        **tile(K, of_table=m is not None),
+        **tile(K, of_table=m is not None, with_l2=with_l2),
     )
     return terms
 
 
-def tile(K: int, of_table: bool = False) -> dict[str, Any]:
+def tile(K: int, of_table: bool = False, with_l2: bool = False) -> dict[str, Any]:
     """BLOCK, LOOP, num_warps and maxnreg for K categories: the fastest that benchmarks/kernels.py measured on an H200.
 
-    Fewer registers leave room for more warps at a time. Noise of a table needs more of them for each category.
+    Fewer registers leave room for more warps at a time, as long as they hold everything: a category takes more of them
+    with noise of a table, and with l2.
     """
     block = triton.next_power_of_2(K)
     if block <= 4096:
         return {"BLOCK": block, "LOOP": False, "num_warps": max(1, block // 2048)}
     if K <= 16384:
-        limit = {} if torch.version.hip else {"maxnreg": 128}
+        limit = {} if torch.version.hip or (with_l2 and not of_table) else {"maxnreg": 128}
         return {"BLOCK": 1024 if of_table else 2048, "LOOP": True, "num_warps": 4, **limit}
     return {"BLOCK": 8192, "LOOP": True, "num_warps": 32}  # few rows at a time, so that they stay in the cache
 
