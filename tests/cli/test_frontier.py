@@ -202,3 +202,14 @@ def test_continuations_of_held_out_objects(model):
     words = ["--samplers", "exact", "--steps", "2", "--prompt", "test", "--out", "new"]
     assert main(["frontier", "mine", *SMALL, *words]) == 0
     assert json.loads((model / "new/frontier.json").read_text())["settings"]["prompt"] == "test"
+
+
+@pytest.mark.usefixtures("boards")
+def test_the_network_is_compiled_on_demand(monkeypatch):
+    asked, load = [], Pipeline.from_pretrained
+    monkeypatch.setattr(
+        Pipeline, "from_pretrained", lambda *a, compile, **options: (asked.append(compile), load(*a, **options))[1]
+    )
+    for words in ([], ["--compile", "true"]):
+        assert main(["frontier", "sudoku", *SMALL, "--samplers", "exact", "--steps", "2", *words]) == 0
+    assert asked == [False, True]

@@ -72,6 +72,7 @@ class FrontierOptions(KindSettings):
         out: a folder, new or of an earlier frontier; null: a new one in the folder of the model, or below runs/models.
         batch_size: objects at once; null: chosen by memory.
         device: "cpu" or "cuda"; null: a GPU if there is one.
+        compile: compile the network, which takes up to a minute at the start; pays for thousands of objects on a GPU.
         trust_code: import a kind, network or method of the model that is not ours. This runs its code.
     """
 
@@ -94,6 +95,7 @@ class FrontierOptions(KindSettings):
     out: str | None = None
     batch_size: int | None = None
     device: str | None = None
+    compile: bool = False
     trust_code: bool = False
 
     def __post_init__(self) -> None:
@@ -147,7 +149,9 @@ def chosen_ways(options: FrontierOptions, pipeline: Pipeline) -> list[Way]:
 def frontier(options: FrontierOptions) -> None:
     """Draw in every way, measure, and write the table and the picture."""
     folder = known_folder(options.out, _RESULTS, "a frontier")
-    pipeline = Pipeline.from_pretrained(options.model, trust_code=options.trust_code, device=options.device)
+    pipeline = Pipeline.from_pretrained(
+        options.model, trust_code=options.trust_code, device=options.device, compile=options.compile
+    )
     ways = chosen_ways(options, pipeline)
     settings = _settings(options, pipeline)
     if options.metric is not None:
