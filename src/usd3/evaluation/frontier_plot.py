@@ -67,7 +67,7 @@ def frontier_plot(
             "marker": _MARKERS[looks.index(words) % len(_MARKERS)],
             "linestyle": "-" if looks.index(words) == 0 else "--",
             "markersize": 5.5,
-            "linewidth": _width(len(samplers) - 1 - samplers.index(sampler)),
+            "linewidth": _width(len(samplers) - 1 - samplers.index(sampler), len(samplers) - 1),
             "capsize": 2.5,
             "elinewidth": 1,
         }
@@ -107,9 +107,9 @@ def frontier_plot(
     save(figure, path)
 
 
-def _width(above: int) -> float:
-    """The width of a line that so many are drawn above: equal lines stay visible below each other."""
-    return 1.4 + min(1.8, 0.4 * above)
+def _width(above: int, most: int) -> float:
+    """The width of a line that so many are drawn above, at most `most`: equal lines stay visible below each other."""
+    return 1.4 + above * min(0.4, 1.8 / max(most, 1))
 
 
 def _lines(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:
