@@ -137,6 +137,15 @@ def test_a_board_that_never_settles_has_all_loops(loops):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("tolerance", [0.0, 1e-30])
+def test_boards_are_drawn_with_loops_of_their_own(tolerance):
+    x = noisy_boards(3)
+    drawn = network(loops=2, drawing_loops=7, tolerance=tolerance).eval()
+    torch.testing.assert_close(drawn(x, T), network(loops=7).eval()(x, T))
+    torch.testing.assert_close(drawn.train()(x, T), network(loops=2)(x, T))
+
+
+@torch.no_grad()
 def test_the_loops_of_a_board_end_once_its_answer_no_longer_changes():
     """Here the layers come to rest: each halves what it gets, so after four loops the states move by 1/16."""
     net, x = network(loops=40, depth=1, tolerance=1e-4).eval(), noisy_boards(3)

@@ -428,8 +428,8 @@ def test_newcomers_are_told_about_every_packaged_model():
 
 
 SEVERAL = "." * 9 + "456789123789123456" + "." * 54
-# every fourth cell of ONE's solution: it has many others, so that an answer tells its draw
-A_QUARTER = "8...5...9...6...7...5...2...5...7...3...4...1...1...3...1...3...3...6...7...1...2"
+# ONE's solution without 1, 2 and 3, which can be exchanged: it has many others, so that an answer tells its draw
+NO_123 = "8..75.64994.68..7567549..8..54..7896.698457...87.695.45..974.684.85.69.7796..845."
 
 
 @pytest.mark.parametrize(
@@ -455,7 +455,7 @@ def test_sudoku_boards_that_break_the_rules_are_drawn_again_and_the_others_are_n
     boards = []
     for tries in (1, 3):
         out = tmp_path / f"{tries}.txt"
-        arguments = ["sample", "sudoku", "--prompt", A_QUARTER, "--num", "6", "--steps", "8", "--device", "cpu"]
+        arguments = ["sample", "sudoku", "--prompt", NO_123, "--num", "6", "--steps", "8", "--device", "cpu"]
         arguments += ["--tries", str(tries)]
         assert main([*arguments, "--out", str(out)]) == 0
         boards.append([line for line in out.read_text().splitlines() if not line.startswith("#")])
@@ -466,11 +466,11 @@ def test_sudoku_boards_that_break_the_rules_are_drawn_again_and_the_others_are_n
 
 
 def test_the_sudoku_model_solves_minimal_puzzles_it_has_not_seen_in_few_calls():
-    """93.1 % of 1,000 puzzles; 26 or fewer of 32 have a probability of about 2 %, and the draws are fixed."""
+    """98.5 % of 1,000 puzzles; 28 or fewer of 32 have a probability of about 0.1 %, and the draws are fixed."""
     pipeline = Pipeline.from_pretrained("sudoku", device="cpu")
     boards = torch.as_tensor(random_boards(32, 9, seed=12345))
     given, calls = torch.as_tensor(minimal_puzzles(boards.numpy(), seed=1)), []
     found = pipeline.sample(tokens=boards, given=given, num_steps=20, callback=lambda step: calls.append(step.x_t))
-    assert are_solved(found, boards, given).sum() > 26
+    assert are_solved(found, boards, given).sum() > 28
     changed = sum(int((a != b).flatten(1).any(1).sum()) for a, b in itertools.pairwise([*calls, found]))
     assert changed / 32 < 10

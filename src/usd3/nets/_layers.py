@@ -58,25 +58,31 @@ def waves(places: list[Tensor], like: Tensor, count: int = WAVES) -> Tensor:
 
 def rotation(places: list[Tensor], head_dim: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Cosine and sine (L, d/2) of p w_i, w_i = 10000^(-i/n). Each axis has n of the d/2 angles."""
-    cos, sin = _rotation_table(places, head_dim).to(like.dtype).unbind()
+    table = _compiled_table if torch.compiler.is_compiling() else _rotation_table
+    cos, sin = table(places, head_dim).to(like.dtype).unbind()
     return cos, sin
 
 
-@torch.library.custom_op("usd3::rotation", mutates_args=())
 def _rotation_table(places: list[Tensor], head_dim: int) -> Tensor:
-    """Cosine and sine (2, L, d/2), float32.
-
-    An operation that torch.compile does not look into: it would compute the angles and their cosines again for every
-    number that is rotated, in every layer and once more in the backward pass, a seventh of a training step.
-    """
+    """Cosine and sine (2, L, d/2), float32."""
     shares = torch.arange(head_dim // 2, device=places[0].device, dtype=torch.float32).tensor_split(len(places))
     rates = [10000.0 ** (-(share - share[0]) / len(share)) for share in shares]
     angles = torch.cat([p[:, None].float() * rate for p, rate in zip(places, rates)], -1)
     return torch.stack([angles.cos(), angles.sin()])
 
 
-@_rotation_table.register_fake
-def _fake_rotation_table(places: list[Tensor], head_dim: int) -> Tensor:
+@torch.library.custom_op("usd3::rotation", mutates_args=())
+def _compiled_table(places: list[Tensor], head_dim: int) -> Tensor:
+    """The same as an operation that torch.compile does not look into.
+
+    It would compute the angles and their cosines again for every number that is rotated, in every layer and once more
+    in the backward pass: a seventh of a training step.
+    """
+    return _rotation_table(places, head_dim)
+
+
+@_compiled_table.register_fake
+def _fake_table(places: list[Tensor], head_dim: int) -> Tensor:
     return places[0].new_empty(2, len(places[0]), head_dim // 2, dtype=torch.float32)
 
 

@@ -57,6 +57,8 @@ class SudokuNetwork(nn.Module):
             that every loop learns to come nearer to the solution; None: after the last one.
         gradient_loops: In training the gradient passes through this many loops. Half of the boards begin with all loops
             that remain, without a gradient, and learn to go on from there; the others begin with none. None: all loops.
+        drawing_loops: How often the layers are applied outside of training; hard boards gain from more loops than a
+            network learns with. None: `loops`.
         tolerance: Outside of training, on a CPU, the loops of a board end once none of its probabilities has changed by
             more than this in four loops: easy boards take a few, hard ones all. 0: always all loops. A GPU, which would
             have to be asked, makes all loops.
@@ -75,10 +77,12 @@ class SudokuNetwork(nn.Module):
         diagonal: bool = False,
         least_loops: int | None = None,
         gradient_loops: int | None = None,
+        drawing_loops: int | None = None,
         tolerance: float = 0.0,
     ):
         super().__init__()
         self.tolerance = as_number(tolerance, "tolerance", 0, 1, closed=True)
+        self.drawing_loops = loops if drawing_loops is None else as_count(drawing_loops, "drawing_loops", 1)
         self.num_classes, self.loops = as_count(num_classes, "num_classes", 2), as_count(loops, "loops", 1)
         self.gradient_loops = loops if gradient_loops is None else as_count(gradient_loops, "gradient_loops", 1)
         require(self.gradient_loops <= loops, "gradient_loops", gradient_loops, f"at most loops, {loops}")
@@ -110,7 +114,7 @@ class SudokuNetwork(nn.Module):
         elif self.tolerance > 0 and x_t.device.type == "cpu" and len(x_t) > 0:
             states = self._settled_states(start)
         else:
-            states = self._states(start, self.loops)
+            states = self._states(start, self.drawing_loops)
         return F.pad(self._symbol_logits(states), (0, 1))
 
     def _symbol_logits(self, states: Tensor) -> Tensor:
@@ -137,8 +141,8 @@ class SudokuNetwork(nn.Module):
         """States of each board after all loops, or once its answer no longer changes; boards do not see each other."""
         found, h, left = torch.empty_like(start), torch.zeros_like(start), torch.arange(len(start))
         before = torch.full_like(start[..., 0], torch.inf)
-        for done in range(0, self.loops, _LOOK_EVERY):
-            h = self._states(start[left], min(_LOOK_EVERY, self.loops - done), h)
+        for done in range(0, self.drawing_loops, _LOOK_EVERY):
+            h = self._states(start[left], min(_LOOK_EVERY, self.drawing_loops - done), h)
             answer = self._symbol_logits(h).softmax(-1)
             moves = (answer - before).abs().flatten(1).amax(1) > self.tolerance
             found[left] = h
