@@ -316,11 +316,8 @@ def test_a_network_without_labels_refuses_them():
 
 
 def test_a_compiler_takes_the_rotations_as_one_operation():
-    net, graphs = Transformer(7, dim=16, depth=2, heads=2, mlp=16), []
-    for parameter in net.parameters():  # a new network says the same everywhere
-        torch.nn.init.normal_(parameter, std=0.3)
+    net, graphs = small(), []
     compiled = torch.compile(net, backend=lambda graph, _: (graphs.append(graph), graph.forward)[1], fullgraph=True)
-    x_t, t = torch.randint(7, (2, 5)), torch.rand(2)
-    torch.testing.assert_close(compiled(x_t, t), net(x_t, t))
+    torch.testing.assert_close(compiled(X, T), net(X, T))
     (graph,) = graphs
     assert sum("rotation" in str(node.target) for node in graph.graph.nodes) == 1
