@@ -23,7 +23,6 @@ __all__ = [
     "UNIFORM",
     "bregman",
     "category_constants",
-    "fast_exp2",
     "fast_log2",
     "fast_reciprocal",
     "kept_bits",
@@ -107,15 +106,6 @@ def where_kept(v, bits, bit):
         return tl.inline_asm_elementwise(_KEEP, "=f,f,r,r", [v, bits, bit], tl.float32, is_pure=True, pack=1)
     else:
         return tl.where(bits & bit != 0, v, 0.0)
-
-
-@triton.jit
-def fast_exp2(v):
-    """2^v of a float32; of a float64 by Triton's own function."""
-    if _HARDWARE and v.dtype == tl.float32:
-        return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [v], tl.float32, is_pure=True, pack=1)
-    else:
-        return tl.exp2(v)
 
 
 @triton.jit
