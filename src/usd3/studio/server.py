@@ -1,5 +1,6 @@
 """The studio as a server on this computer: a free port, the link, the browser, and a clean end."""
 
+import contextlib
 import errno
 import os
 import secrets
@@ -70,13 +71,13 @@ def serve(
     if browse:
         opening.start()
     try:
-        server.run(sockets=[listening])
-    except KeyboardInterrupt:
-        say("usd3 studio has ended.")
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C; on a busy machine the server may end without it
+            server.run(sockets=[listening])
     finally:
         opening.cancel()
         studio.close()
         listening.close()
+    say("usd3 studio has ended.")
 
 
 def free_socket(port: int) -> socket.socket:
