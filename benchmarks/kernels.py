@@ -29,6 +29,7 @@ from usd3.kernels import triton_draw, triton_loss
 
 SIZES = ((64, 256, 129), (256, 64, 512), (32, 256, 8192), (8, 512, 50257))
 NOISES = ("uniform", "absorbing", "marginal", "elements", "support")
+OF_TABLES = NOISES[2:]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -122,13 +123,14 @@ def main() -> None:
         for name in options.kernels:
             module, cuts, passes = modules[name]
             tile = module.tile
-            used = (lambda K: tile(K, noise in ("marginal", "elements", "support"))) if name == "loss" else tile  # noqa: B023
+            used = tile(K, of_table=noise in OF_TABLES) if name == "loss" else tile(K)
             floor = passes * DTYPES[dtype].itemsize * B * D * K / speed
-            for cut in [cut for cut in cuts(K) if cut != used(K)] + [used(K)] if options.all else [used(K)]:
-                setattr(module, "tile", lambda *_, cut=cut: dict(cut))  # noqa: B010
+            others = [cut for cut in cuts(K) if cut != used] if options.all else []
+            for cut in [*others, used]:
+                setattr(module, "tile", lambda *_, cut=cut, **__: dict(cut))  # noqa: B010
                 ms = triton.testing.do_bench(kernels[name], return_mode="median")
                 what = {"kernel": name, "noise": noise, "dtype": dtype, "B": B, "D": D, "K": K, "cut": cut}
-                found = {"used": cut == used(K), "ms": round(ms, 5), "floor_ms": round(floor, 5)}
+                found = {"used": cut == used, "ms": round(ms, 5), "floor_ms": round(floor, 5)}
                 rows.append(what | found | about)
                 print(name, noise, dtype, (B, D, K), f"{ms:.4f} ms, floor {floor:.4f}", cut, flush=True)
             setattr(module, "tile", tile)  # noqa: B010

@@ -90,9 +90,9 @@ def parts(config: ModelConfig, num_steps: int | None, device: str) -> tuple[nn.M
 
 
 def time_alone(
-    config: ModelConfig, num_steps: int | None, mode: Mode, steps: int, device: str, kernels: list[str]
+    config: ModelConfig, num_steps: int | None, mode: Mode, steps: int, device: str, kernels: list[str] | None = None
 ) -> dict[str, Any]:
-    """The step by itself, on one batch; `kernels` gets what the GPU spends its time on."""
+    """The step by itself, on one batch; `kernels` gets what a GPU spends its time on."""
     model, loss = parts(config, num_steps, device)
     ema, warm_up = Ema(0.999), max(5, steps // 5)
     ema.on_fit_start(None, model)  # type: ignore[arg-type]
@@ -112,7 +112,8 @@ def time_alone(
         seed_draws(number, torch.device(device))
         step(batch, ema.rate(number))
         clock(number + 1)
-    kernels += kernel_times(lambda: step(batch, 1.0)) if device == "cuda" else []
+    if kernels is not None and device == "cuda":
+        kernels += kernel_times(lambda: step(batch, 1.0))
     return found_by(clock)
 
 
@@ -192,7 +193,7 @@ def main() -> None:
                 continue
             torch.manual_seed(0)
             torch._dynamo.reset()
-            kernels: list[str] = []
+            kernels: list[str] | None = None if options.profile is None else []
             if MODES[mode].loop:
                 found = time_loop(config, num_steps, MODES[mode], options.steps, device)
             else:
@@ -201,7 +202,7 @@ def main() -> None:
             print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key not in shared), flush=True)
             if options.csv:
                 write_rows(options.csv, rows)
-            if options.profile and kernels:
+            if kernels:
                 profiles += [f"{name}, {kind} time, {mode}", *kernels, ""]
                 write_whole(options.profile, "\n".join(profiles) + "\n")
 
