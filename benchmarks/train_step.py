@@ -4,7 +4,8 @@
 
 Batch 64 x 256, 129 categories, the paper's small and large networks and ours of the same sizes. The clock runs over
 `--steps` steps after a warm-up, in one process. Modes that end in "loop" are a real run, `usd3.training.run.fit`, so
-that they show what its loop costs; the others repeat the same step by themselves. `floor_ms` is the time of the matrix
+that they show what its loop costs; the others repeat the same step by themselves. "torch's dropout" leaves out our
+kernel for dropout after a ReLU, which networks with dropout take on a GPU. `floor_ms` is the time of the matrix
 products and the attention of a step, forward and backward, at the rate of a large bf16 product on the same
 device. `--profile FILE` writes which kernels a GPU spends the time of a step on. Rows of one run compare, rows of
 different machines do not.
@@ -15,7 +16,8 @@ import itertools
 import platform
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +34,7 @@ from usd3._internal.random import seed_draws
 from usd3.bench.clock import BlockClock, LoopClock, settled_now
 from usd3.core.options import DiffusionConfig
 from usd3.kinds.options import DataConfig
+from usd3.nets import _dropout
 from usd3.nets.options import ModelConfig
 from usd3.training.ema import Ema
 from usd3.training.options import Recipe, TrainingConfig
@@ -55,6 +58,7 @@ class Mode(NamedTuple):
     compile: bool = False
     graph: bool = False
     loop: bool = False
+    dropout_kernel: bool = True
 
 
 MODES = {
@@ -63,6 +67,7 @@ MODES = {
     "bf16 compiled": Mode(compile=True),
     "bf16 graph": Mode(graph=True),
     "bf16 compiled graph": Mode(compile=True, graph=True),
+    "bf16 compiled graph, torch's dropout": Mode(compile=True, graph=True, dropout_kernel=False),
     "bf16 loop": Mode(loop=True),
     "bf16 compiled loop": Mode(compile=True, loop=True),
     "bf16 graph loop": Mode(graph=True, loop=True),
@@ -87,6 +92,17 @@ def parts(config: ModelConfig, num_steps: int | None, device: str) -> tuple[nn.M
         return out.loss, out.vlb
 
     return model, loss
+
+
+@contextmanager
+def dropout_of(mode: Mode) -> Iterator[None]:
+    """Inside, networks take our kernel for dropout where they can, or never."""
+    usual = _dropout._HAS_TRITON
+    _dropout._HAS_TRITON = usual and mode.dropout_kernel
+    try:
+        yield
+    finally:
+        _dropout._HAS_TRITON = usual
 
 
 def time_alone(
@@ -194,10 +210,11 @@ def main() -> None:
             torch.manual_seed(0)
             torch._dynamo.reset()
             kernels: list[str] | None = None if options.profile is None else []
-            if MODES[mode].loop:
-                found = time_loop(config, num_steps, MODES[mode], options.steps, device)
-            else:
-                found = time_alone(config, num_steps, MODES[mode], options.steps, device, kernels)
+            with dropout_of(MODES[mode]):
+                if MODES[mode].loop:
+                    found = time_loop(config, num_steps, MODES[mode], options.steps, device)
+                else:
+                    found = time_alone(config, num_steps, MODES[mode], options.steps, device, kernels)
             rows.append({"net": name, "parameters": size, "time": kind, "mode": mode} | found | least | shared)
             print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key not in shared), flush=True)
             if options.csv:
