@@ -11,6 +11,8 @@ draw takes does not depend on the weights. On a GPU in bfloat16 and compiled. Th
   over the time of the whole call.
 - `arithmetic_share` is the time of the network's matrix products and attention alone, at the rate of a large product of
   the same precision on the same device, over the time of the whole call.
+
+`--profile FILE` writes which kernels a GPU spends the time of a network call on.
 """
 
 import argparse
@@ -21,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shared import write_rows
+from shared import kernel_times, write_rows
 from torch.utils.flop_counter import FlopCounterMode
 
+from usd3._internal.files import write_whole
 from usd3.bench.clock import settled_now
 from usd3.bench.cost import random_tokens
 from usd3.bench.machine import machine
@@ -79,8 +82,13 @@ def products_rate(device: torch.device) -> float:
     return 2 * size**3 * repeats / seconds_of(products, 3, device)
 
 
-def measure(pipeline: Pipeline, batch: int, steps: int, repeats: int, rate: float) -> dict[str, Any]:
-    """The numbers of a row: a whole call, the network alone, and its arithmetic."""
+def measure(
+    pipeline: Pipeline, batch: int, steps: int, repeats: int, rate: float, kernels: list[str] | None = None
+) -> dict[str, Any]:
+    """The numbers of a row: a whole call, the network alone, and its arithmetic.
+
+    `kernels` gets what a GPU spends the time of a network call on.
+    """
     device = pipeline.device
     x = torch.randint(CODES, (batch, *SHAPE), device=device)
     t = torch.full((batch,), 0.5, device=device)  # a network sees times in [0, 1] in discrete time, too
@@ -96,6 +104,9 @@ def measure(pipeline: Pipeline, batch: int, steps: int, repeats: int, rate: floa
     with FlopCounterMode(display=False) as counter, torch.enable_grad():  # oneDNN's products would not count
         pipeline.model(x[:1], t[:1])  # what all would keep for a backward pass may not fit into memory
     arithmetic = counter.get_total_flops() * batch / rate * steps
+    if kernels is not None and device.type == "cuda":
+        with torch.no_grad():
+            kernels += kernel_times(lambda: network(x, t))
     return {
         "parameters": sum(p.numel() for p in pipeline.model.parameters()),
         "batch": batch,
@@ -118,8 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=100, help="sampling steps")
     parser.add_argument("--repeats", type=int, default=3, help="how often to measure each")
     parser.add_argument("--csv", type=Path, default=Path(__file__).parent / "results" / "sampling.csv")
+    parser.add_argument("--profile", type=Path, help="write the time of each kernel here (GPU)")
     given = parser.parse_args(arguments)
-    device, rows = torch.device(given.device), list[dict[str, Any]]()
+    device, rows, profiles = torch.device(given.device), list[dict[str, Any]](), list[str]()
     about, rate = machine(device), products_rate(device)
     print(f"a large product: {rate / 1e12:.3g} TFLOP/s", flush=True)
     for net in given.nets:
@@ -127,10 +139,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for batch in given.batches:
                 torch.compiler.reset()
                 pipeline = pipeline_of(NETS[net], DIFFUSIONS[name], device, compiled=device.type == "cuda")
-                found = measure(pipeline, batch, given.steps, given.repeats, rate)
+                kernels: list[str] | None = None if given.profile is None else []
+                found = measure(pipeline, batch, given.steps, given.repeats, rate, kernels)
                 rows.append({"net": net, "diffusion": name, **found, **about})
                 print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key not in about), flush=True)
                 write_rows(given.csv, rows)
+                if kernels:
+                    profiles += [f"{net}, {name}, {batch} objects", *kernels, ""]
+                    write_whole(given.profile, "\n".join(profiles) + "\n")
 
 
 if __name__ == "__main__":

@@ -85,3 +85,50 @@ def test_a_layer_that_users_changed_computes_itself(changed):
         found = linear(layer, h), linear_gelu(layer, h)
         expected = layer(h)
     torch.testing.assert_close(found, (expected, F.gelu(expected, approximate="tanh")))
+
+
+@pytest.fixture
+def in_product(monkeypatch):
+    """How often the operation of a GPU is called; a CPU takes it as well, with the exact GELU."""
+    calls, operation = [], _linear._GELU_IN_PRODUCT
+    monkeypatch.setattr(_linear, "_GPU", "cpu")
+    monkeypatch.setattr(_linear, "_GELU_IN_PRODUCT", lambda *a, **kw: (calls.append(1), operation(*a, **kw))[1])
+    return calls
+
+
+@pytest.mark.parametrize("shape", [(2, 30, 48), (1, 48), (48,)])
+@pytest.mark.parametrize("compile", [False, True])
+def test_gelu_is_computed_with_the_product_in_16_bits(in_product, shape, compile):
+    layer, h = nn.Linear(48, 20), torch.randn(shape)
+    call = torch.compile(linear_gelu, backend="aot_eager", fullgraph=True) if compile else linear_gelu
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = call(layer, h)
+        assert found.dtype == torch.bfloat16
+        torch.testing.assert_close(found, F.gelu(layer(h)), rtol=0.02, atol=0.01)
+    assert in_product == [1]
+
+
+def test_gelu_is_computed_by_itself_where_the_product_has_none(in_product):
+    layer, h = nn.Linear(8, 6), torch.randn(3, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        linear_gelu(layer, h).sum().backward()  # with gradients
+        with torch.no_grad():
+            linear_gelu(layer, h[:0])
+            linear_gelu(nn.Linear(8, 6, bias=False), h)
+            linear_gelu(hooked(nn.Linear(8, 6)), h)
+    with torch.no_grad():
+        linear_gelu(layer, h)  # in float32
+    assert in_product == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("compile", [False, True])
+def test_the_product_of_a_gpu_has_gelu(dtype, compile):
+    layer, h = nn.Linear(64, 48).cuda(), 4 * torch.randn(5, 7, 64, device="cuda")
+    call = torch.compile(linear_gelu, fullgraph=True) if compile else linear_gelu
+    exact = F.gelu(layer(h), approximate="tanh")
+    with torch.no_grad(), torch.autocast("cuda", dtype):
+        found = call(layer, h)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), exact, rtol=0.02, atol=0.05)

@@ -37,7 +37,7 @@ class Layer(nn.Module):
 
     def attention(self, h: Tensor, turn: tuple[Tensor, Tensor], attend: Tensor | None) -> Tensor:
         qk, v = linear(self.qkv, h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).split([2, 1])
-        q, k = _rotate(F.rms_norm(qk, qk.shape[-1:]), turn).to(v.dtype)
+        q, k = _rotate(F.rms_norm(qk, qk.shape[-1:]), turn, v.dtype)
         mixed = F.scaled_dot_product_attention(q, k, v[0], attn_mask=attend)
         return linear(self.project, mixed.transpose(1, 2).flatten(2))
 
@@ -86,8 +86,11 @@ def _fake_table(places: list[Tensor], head_dim: int) -> Tensor:
     return places[0].new_empty(2, len(places[0]), head_dim // 2, dtype=torch.float32)
 
 
-def _rotate(z: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotary position embedding: rotate each pair (z_i, z_{i + d/2}) by its angle."""
+def _rotate(z: Tensor, turn: tuple[Tensor, Tensor], dtype: torch.dtype) -> Tensor:
+    """Rotary position embedding: rotate each pair (z_i, z_{i + d/2}) by its angle.
+
+    Each half is rounded to `dtype` before they are joined: else torch.compile writes float32 and reads it again.
+    """
     cos, sin = turn
     a, b = z.chunk(2, -1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+    return torch.cat([(a * cos - b * sin).to(dtype), (b * cos + a * sin).to(dtype)], -1)
