@@ -1,4 +1,4 @@
-"""What `usd3 paper` does: list, show, run and publish the tables of the paper."""
+"""What `usd3 paper` does: list, show, run, keep and publish the tables of the paper."""
 
 import json
 import shutil
@@ -11,6 +11,7 @@ from usd3._internal.files import written_whole
 from usd3._internal.messages import suggestion
 from usd3._internal.tables import Table
 from usd3.cli.paper import PaperOptions
+from usd3_paper.kept import archive_of, keep
 from usd3_paper.processes import Deadline
 from usd3_paper.running import RESULTS, as_text, filled, run_all, run_one, write
 from usd3_paper.study import Study
@@ -20,7 +21,7 @@ __all__ = ["paper", "published_pictures"]
 
 OURS = Path(__file__).parents[1]  # the folder paper/ of the checkout
 ALL = "all"  # in place of the name of a table
-_OF_RUN = ("data", "steps", "trainings", "budget", "stop_after", "limit", "inception", "dry_run", "price")
+_OF_RUN = ("data", "steps", "trainings", "budget", "stop_after", "limit", "inception", "kept", "dry_run", "price")
 
 
 def paper(options: PaperOptions) -> None:
@@ -48,6 +49,9 @@ def paper(options: PaperOptions) -> None:
         _show(tables, study, folder, root, command)
     elif options.action == "publish":
         _publish(study, folder, root, command)
+    elif options.action == "keep":
+        names = keep(study, folder, root)
+        print(f"{', '.join(names)} in {archive_of(study, folder)}")
     else:
         run_one(options, tables, study, folder, root, deadline)
 

@@ -11,6 +11,7 @@ from usd3._internal.files import write_whole
 from usd3._internal.progress import say
 from usd3.cli.paper import PaperOptions
 from usd3_paper.estimate import Part, estimate
+from usd3_paper.kept import archive_of, kept_names, unpack
 from usd3_paper.processes import Deadline, typed
 from usd3_paper.results import collect
 from usd3_paper.state import done_in, is_done
@@ -41,6 +42,8 @@ def run_one(
         plan = [(each, settings, "") for each in (*needed, study)]
         _say_plan(plan, folder, root, options.price, with_commands=True)
         return
+    if options.kept:
+        _unpack(study, settings, folder, root)
     _measure(study, settings, chosen, folder, root, deadline)
 
 
@@ -65,6 +68,8 @@ def run_all(options: PaperOptions, folder: Path, root: Path, deadline: Deadline)
         tables = [table for table in PaperTable.all(folder) if table.study == study.name]
         if tables:  # one without tables is run by those that need it
             try:
+                if options.kept and kept_names(archive_of(study, folder)):
+                    _unpack(study, settings, folder, root)
                 _measure(study, settings, tables, folder, root, deadline)
             except (ChildProcessError, FileNotFoundError, ValueError) as error:
                 failed[study.name] = str(error)
@@ -74,6 +79,13 @@ def run_all(options: PaperOptions, folder: Path, root: Path, deadline: Deadline)
         print(f"left out, as their data are missing: {', '.join(left_out)}")
     if failed:
         raise ChildProcessError(f"{len(failed)} of the studies failed: {', '.join(failed)}; the same command goes on")
+
+
+def _unpack(study: Study, settings: Settings, folder: Path, root: Path) -> None:
+    """Begin a run with the trainings that were kept, unless it has begun."""
+    names = unpack(study, folder, root, settings.data)
+    if names:
+        say(f"{study.name} begins with {len(names)} trainings that were kept: {', '.join(names)}")
 
 
 def _settings(options: PaperOptions, data: str | None) -> Settings:

@@ -139,7 +139,7 @@ COMMANDS = {
         "Run what gives a table or figure of the paper, and show our numbers beside the published ones.",
         "paper.PaperOptions",
         "paper.paper",
-        "list | show NAME | run NAME | run all | publish NAME",
+        "list | show NAME | run NAME | run all | keep NAME | publish NAME",
         "usd3 paper run music --data pop909_melody_256.npz --jobs 4 --stop_after 30",
         subjects=("action", "name"),
     ),

@@ -26,8 +26,11 @@ class PaperOptions:
     and first says how long it will take on this machine; `--dry_run true` says that and the commands alone. The command
     needs a checkout of the repository, installed with `pip install --editable .`.
 
+    A run that is not over can be kept: `usd3 paper keep NAME` puts its measured trainings, without their weights, into
+    the folder paper/, and `usd3 paper run NAME --kept true` begins with them, on this machine or another.
+
     Args:
-        action: "list", "show", "run", or "publish", which copies the results of a run into the folder paper/.
+        action: "list", "show", "run", "keep", or "publish", which copies the results of a run into the folder paper/.
         name: of the table or figure; or, where no table has it, that of a study, for all its tables; or, to run them,
             all.
         data: file or folder of the data, or a word that the table knows, such as bach; null: where it needs none. For
@@ -39,6 +42,7 @@ class PaperOptions:
         stop_after: stop after so many minutes; trainings then write a checkpoint, and the same command goes on. A
             measurement that is not over begins again, so let there be time for one. null: when all is done.
         limit: measure with so many held-out objects or images; null: as the study says.
+        kept: begin a new run with the trainings that `keep` put into the folder paper/.
         jobs: methods to train or measure side by side.
         inception: file of the weights of the Inception network, for IS and FID; null: without these.
         dry_run: print the estimate and the commands that are left, and run none of them.
@@ -49,7 +53,7 @@ class PaperOptions:
             Python scripts.
     """
 
-    action: Literal["list", "show", "run", "publish"] = "list"
+    action: Literal["list", "show", "run", "keep", "publish"] = "list"
     name: str | None = None
     data: str | None = None
     steps: int | None = None
@@ -57,6 +61,7 @@ class PaperOptions:
     budget: float | None = None
     stop_after: float | None = None
     limit: int | None = None
+    kept: bool = False
     jobs: int = 1
     inception: str | None = None
     dry_run: bool = False
