@@ -131,6 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--csv", type=Path, default=Path(__file__).parent / "results" / "sampling.csv")
     parser.add_argument("--profile", type=Path, help="write the time of each kernel here (GPU)")
     given = parser.parse_args(arguments)
+    if given.profile is not None and given.device != "cuda":
+        parser.error("--profile: expected a GPU")
     device, rows, profiles = torch.device(given.device), list[dict[str, Any]](), list[str]()
     about, rate = machine(device), products_rate(device)
     print(f"a large product: {rate / 1e12:.3g} TFLOP/s", flush=True)

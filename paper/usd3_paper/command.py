@@ -1,6 +1,7 @@
 """What `usd3 paper` does: list, show, run, keep and publish the tables of the paper."""
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ _OF_RUN = ("data", "steps", "trainings", "budget", "stop_after", "limit", "incep
 
 def paper(options: PaperOptions) -> None:
     """Do what the option `action` says."""
-    folder, root = _paper_folder(options.paper), Path(options.out).absolute()
+    folder, root = _paper_folder(options.paper), Path(os.path.abspath(options.out))
     for option in _OF_RUN if options.action != "run" else ():
         require(not getattr(options, option), option, getattr(options, option), "an option of run alone")
     if options.action == "list":
@@ -61,7 +62,7 @@ def _paper_folder(named: str | None) -> Path:
     folder = OURS if named is None else Path(named)
     if not (folder / "studies").is_dir():
         raise FileNotFoundError(f"{folder}: expected the folder paper/ of a checkout (--paper says where it is)")
-    return folder.absolute()
+    return Path(os.path.abspath(folder))
 
 
 def _named(folder: Path, name: str | None) -> list[PaperTable]:

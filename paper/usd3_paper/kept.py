@@ -5,28 +5,32 @@ names no folder of these machines: `<root>`, `<paper>` and `<data>` stand for th
 the data.
 """
 
+import hashlib
 import io
 import json
+import re
 import tarfile
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml  # type: ignore[import-untyped]
 
 from usd3._internal.checks import require
-from usd3._internal.fields import from_mapping
 from usd3._internal.files import write_whole, written_whole
-from usd3._internal.yaml_json import read_yaml
-from usd3.kinds.options import DataConfig
-from usd3.training.folder import RECIPE, require_same_data
-from usd3.training.run import data_facts
+from usd3._internal.locks import locked
+from usd3._internal.yaml_json import parse_yaml
+from usd3.training.folder import RECIPE
 from usd3_paper.state import STATE
-from usd3_paper.study import Study
+from usd3_paper.study import Settings, Study, precision
 
 __all__ = ["archive_of", "keep", "kept_names", "unpack"]
 
 _RESULTS, _CONFIG = "comparison.json", "config.json"
 _OF_TRAINING = (RECIPE, "data.json", _CONFIG, _RESULTS, "logs/version_*/metrics.csv")
 _OF_COMPARISON = (_RESULTS, "references.json")
+_CHOSEN = ("steps", "budget", "contents", "precision")  # what all trainings in an archive share
 
 
 def archive_of(study: Study, paper: Path) -> Path:
@@ -35,95 +39,154 @@ def archive_of(study: Study, paper: Path) -> Path:
 
 
 def kept_names(file: Path) -> list[str]:
-    """The names of the trainings in an archive; none if there is no archive."""
-    if not file.is_file():
-        return []
-    with tarfile.open(file) as archive:
-        return sorted(Path(name).parent.name for name in archive.getnames() if Path(name).name == RECIPE)
+    """The places and names of the trainings in an archive, as compare/usd3; none if there is no archive."""
+    return _names(_texts(file)) if file.is_file() else []
 
 
 def keep(study: Study, paper: Path, root: Path) -> list[str]:
-    """Write the archive of the measured trainings of a run; their names. Refuses to lose some that are kept already."""
+    """Write the archive of the measured trainings of a run; their names. Refuses to lose or to mix trainings."""
     out, file = root / study.name, archive_of(study, paper)
     if not (out / STATE).is_file():
         raise FileNotFoundError(f"{out}: expected a run of {study.name} (--out says where all runs are)")
-    trainings = [folder for place in _comparisons(study) for folder in _measured(out / place)]
-    names = sorted(folder.name for folder in trainings)
-    require(bool(names), "out", out, "a run with trainings that are measured")
-    lost = sorted(set(kept_names(file)) - set(names))
-    require(
-        not lost, "out", out, f"a run that has {', '.join(lost)} too, as {file.name} has: begin it with --kept true"
-    )
-    files = [out / STATE, *(out / place / name for place in _comparisons(study) for name in _OF_COMPARISON)]
-    files += [path for folder in trainings for pattern in _OF_TRAINING for path in sorted(folder.glob(pattern))]
-    hidden = {place: mark for mark, place in _marks(study, paper, root, _data_of(out)).items()}
+    require(not study.needs, "name", study.name, f"a study by itself; this one needs {', '.join(study.needs)}")
+    with locked(out, "study", "out"):
+        texts, state = _texts_of_run(study, out), json.loads((out / STATE).read_text(encoding="utf-8"))
+        names = _names(texts)
+        require(bool(names), "out", out, "a run with trainings that are measured")
+        recipe = parse_yaml(texts[f"{names[0]}/{RECIPE}"])
+        state |= {"done": [], "finished": False, "precision": recipe["training"]["precision"]}
+        state["contents"] = _contents(_path_in(study, state["data"]))
+        if file.is_file():
+            before = _texts(file)
+            _require_same(json.loads(before[STATE]), state, file)
+            lost = sorted(set(_names(before)) - set(names))
+            require(not lost, "out", out, f"a run that has {', '.join(lost)} too, as {file.name} has (--kept true)")
+        texts[STATE] = json.dumps(state, indent=2) + "\n"
+        marks = {place: mark for mark, place in _marks(study, paper, root, state["data"]).items()}
+        _write(file, {name: _marked(name, text, marks) for name, text in texts.items()})
+    return names
+
+
+def unpack(study: Study, paper: Path, root: Path, settings: Settings) -> list[str] | None:
+    """Begin a run with the kept trainings; their names, or None if it has begun.
+
+    Refuses other data, steps or minutes than theirs, and a machine with another precision.
+    """
+    out, file, chosen = root / study.name, archive_of(study, paper), study.chosen(settings)
+    data = chosen["data"]
+    if (out / STATE).is_file():
+        return None
+    require(file.is_file(), "kept", True, f"false for {study.name}, of which no trainings are kept")
+    try:
+        texts = _texts(file)
+        state, names = json.loads(texts.pop(STATE)), _names(texts)
+        now = {**chosen, "contents": _contents(_path_in(study, data)), "precision": state["precision"]}
+        if study.uses_precision():
+            now["precision"] = precision()
+        _require_same(state, now, file)
+    except (KeyError, TypeError, tarfile.TarError, EOFError) as error:
+        raise ValueError(f"{file}: expected what usd3 paper keep writes ({error!r})") from None
+    with locked(out, "study", "out"):
+        marks = _marks(study, paper, root, data)
+        for name, text in texts.items():
+            write_whole(out / name, _marked(name, text, marks))
+        begun = {name: value for name, value in state.items() if name not in ("contents", "precision")}
+        write_whole(out / STATE, json.dumps(begun | {"data": data}, indent=2) + "\n")  # the last: now it has begun
+    return names
+
+
+# ---- what is kept ---------------------------------------------------------------------------------------------------
+
+
+def _texts_of_run(study: Study, out: Path) -> dict[str, str]:
+    """The files to keep of a run by their names within it."""
+    comparisons = [out / place for place, command in study.results.items() if command == "compare"]
+    trainings = [file.parent for folder in comparisons for file in sorted(folder.glob(f"*/{_RESULTS}"))]
+    files = [folder / name for folder in comparisons for name in _OF_COMPARISON]
+    for folder in trainings:
+        if (folder / _CONFIG).is_file():
+            files += [file for pattern in _OF_TRAINING for file in sorted(folder.glob(pattern))]
+    return {file.relative_to(out).as_posix(): file.read_text(encoding="utf-8") for file in files if file.is_file()}
+
+
+def _names(texts: Mapping[str, str]) -> list[str]:
+    """The folders of the trainings."""
+    return sorted(Path(name).parent.as_posix() for name in texts if Path(name).name == RECIPE)
+
+
+def _path_in(study: Study, data: str | None) -> Path | None:
+    """The file of the data; None for a word that stands for data."""
+    return None if data is None or data in study.kinds() else Path(data)
+
+
+def _contents(file: Path | None) -> str | None:
+    """A fingerprint of what is in a file: of all arrays, wherever and by whichever version they were written."""
+    if file is None:
+        return None
+    found = hashlib.sha256()
+    if file.suffix == ".npz":
+        with np.load(file, allow_pickle=False) as arrays:
+            for name in sorted(arrays.files):
+                found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
+                found.update(np.ascontiguousarray(arrays[name]).tobytes())
+    else:
+        found.update(file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _require_same(kept: Mapping[str, Any], now: Mapping[str, Any], file: Path) -> None:
+    """Refuse trainings of other steps, minutes, data or numbers than the kept ones in the file."""
+    for part in _CHOSEN:
+        title = "contents of the data" if part == "contents" else part
+        require(now[part] == kept[part], title, now[part], f"{kept[part]}, as the trainings kept in {file} have")
+
+
+# ---- the archive ----------------------------------------------------------------------------------------------------
+
+
+def _write(file: Path, texts: Mapping[str, str]) -> None:
     with written_whole(file) as temporary, tarfile.open(temporary, "w:xz") as archive:
-        for path in filter(Path.is_file, files):
-            content = _replaced(path.read_text(encoding="utf-8"), hidden).encode()
-            member = tarfile.TarInfo(path.relative_to(out).as_posix())
+        for name in sorted(texts):
+            content, member = texts[name].encode(), tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    return names
 
 
-def unpack(study: Study, paper: Path, root: Path, data: str | None) -> list[str]:
-    """Begin a run with the kept trainings, unless it has begun; their names. Refuses other data than theirs."""
-    out, file = root / study.name, archive_of(study, paper)
-    if (out / STATE).is_file():
-        return []
-    names = kept_names(file)
-    require(bool(names), "kept", True, f"false for {study.name}, of which no trainings are kept")
-    marks = _marks(study, paper, root, data)
+def _texts(file: Path) -> dict[str, str]:
+    """The files of an archive by their names. Refuses one that would lie outside of the folder of the run."""
+    texts = {}
     with tarfile.open(file) as archive:
-        texts = {name: _replaced(text, marks) for name, text in _texts(archive)}
-    state = texts.pop(STATE)
-    for name, text in texts.items():
-        write_whole(out / name, text)
-    _require_same_data(next(path for path in out.glob(f"*/*/{RECIPE}")).parent)
-    write_whole(out / STATE, state)  # the last: with it the run has begun
-    return names
-
-
-def _texts(archive: tarfile.TarFile) -> Iterator[tuple[str, str]]:
-    """The names and contents of the files, none of which may lie outside of the folder."""
-    for member in archive.getmembers():
-        path = Path(member.name)
-        inside = member.isfile() and not path.is_absolute() and ".." not in path.parts
-        require(inside, "kept", member.name, "a file in the folder of the study")
-        content = archive.extractfile(member)
-        assert content is not None  # it is a file
-        yield member.name, content.read().decode()
-
-
-def _comparisons(study: Study) -> list[str]:
-    """The folders in which a study compares methods."""
-    return [place for place, command in study.results.items() if command == "compare"]
-
-
-def _measured(folder: Path) -> list[Path]:
-    """The trainings of a comparison that are measured."""
-    return [file.parent for file in sorted(folder.glob(f"*/{_RESULTS}")) if (file.parent / _CONFIG).is_file()]
-
-
-def _data_of(out: Path) -> str | None:
-    """The data of a run that was begun."""
-    data: str | None = json.loads((out / STATE).read_text(encoding="utf-8"))["data"]
-    return data
+        for member in archive.getmembers():
+            path = Path(member.name)
+            inside = member.isfile() and not path.is_absolute() and ".." not in path.parts
+            require(inside, "kept", member.name, "a file in the folder of the study")
+            content = archive.extractfile(member)
+            texts[member.name] = content.read().decode() if content is not None else ""
+    return texts
 
 
 def _marks(study: Study, paper: Path, root: Path, data: str | None) -> dict[str, str]:
     """What an archive has in place of the folders and of the data of a machine."""
-    marks = {"<root>": str(root), "<paper>": str(paper)}
-    return marks if data is None or data in study.kinds() else {"<data>": data} | marks
+    file = _path_in(study, data)
+    return {"<root>": str(root), "<paper>": str(paper)} | ({} if file is None else {"<data>": str(file)})
 
 
-def _replaced(text: str, parts: Mapping[str, str]) -> str:
-    for old in sorted(parts, key=len, reverse=True):  # a folder may lie in another
-        text = text.replace(old, parts[old])
+def _marked(name: str, text: str, parts: Mapping[str, str]) -> str:
+    """A file with other texts in the values of its JSON or YAML; other files have no folders in them."""
+    if name.endswith(".json"):
+        return json.dumps(_replaced(json.loads(text), parts), indent=2, ensure_ascii=False) + "\n"
+    if name.endswith(".yaml"):
+        return str(yaml.safe_dump(_replaced(parse_yaml(text), parts), sort_keys=False, allow_unicode=True))
     return text
 
 
-def _require_same_data(training: Path) -> None:
-    """Refuse data that are not those of a training."""
-    data = from_mapping(DataConfig, read_yaml(training / RECIPE)["data"], "data")
-    require_same_data(data_facts(data.load()), training, str(asdict(data)["path"] or data.source))
+def _replaced(value: Any, parts: Mapping[str, str]) -> Any:
+    """The same value with other texts, wherever one is a whole path or the beginning of one."""
+    if isinstance(value, Mapping):
+        return {key: _replaced(part, parts) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_replaced(part, parts) for part in value]
+    if isinstance(value, str):
+        for old in sorted(parts, key=len, reverse=True):  # a folder may lie in another
+            value = parts[old].join(re.split(rf"(?<![\w./-]){re.escape(old)}(?![\w.-])", value))
+    return value

@@ -11,7 +11,7 @@ from usd3._internal.files import write_whole
 from usd3._internal.progress import say
 from usd3.cli.paper import PaperOptions
 from usd3_paper.estimate import Part, estimate
-from usd3_paper.kept import archive_of, kept_names, unpack
+from usd3_paper.kept import archive_of, unpack
 from usd3_paper.processes import Deadline, typed
 from usd3_paper.results import collect
 from usd3_paper.state import done_in, is_done
@@ -68,7 +68,7 @@ def run_all(options: PaperOptions, folder: Path, root: Path, deadline: Deadline)
         tables = [table for table in PaperTable.all(folder) if table.study == study.name]
         if tables:  # one without tables is run by those that need it
             try:
-                if options.kept and kept_names(archive_of(study, folder)):
+                if options.kept and archive_of(study, folder).is_file():
                     _unpack(study, settings, folder, root)
                 _measure(study, settings, tables, folder, root, deadline)
             except (ChildProcessError, FileNotFoundError, ValueError) as error:
@@ -83,8 +83,10 @@ def run_all(options: PaperOptions, folder: Path, root: Path, deadline: Deadline)
 
 def _unpack(study: Study, settings: Settings, folder: Path, root: Path) -> None:
     """Begin a run with the trainings that were kept, unless it has begun."""
-    names = unpack(study, folder, root, settings.data)
-    if names:
+    names = unpack(study, folder, root, settings)
+    if names is None:
+        say(f"{study.name} has begun in {root / study.name}: it goes on, and takes nothing more of what is kept")
+    else:
         say(f"{study.name} begins with {len(names)} trainings that were kept: {', '.join(names)}")
 
 

@@ -17,7 +17,7 @@ from usd3._internal.yaml_json import read_yaml
 from usd3_paper.processes import Deadline, option, run_command, typed
 from usd3_paper.state import done_in, is_done, keep, now, require_same, state_of, with_last
 
-__all__ = ["Settings", "Study"]
+__all__ = ["Settings", "Study", "precision"]
 
 _DATA = "{data}"
 _OF_SEVERAL_METHODS = ("compare", "cost")  # if some methods fail, the others have results
@@ -95,6 +95,10 @@ class Study:
         used |= setting == "trainings" and bool(self.trainings)
         return used or any(Study.read(paper, name).uses(paper, setting) for name in self.needs)
 
+    def uses_precision(self) -> bool:
+        """Whether its trainings have the precision of the machine."""
+        return any("{precision}" in stage for stage in self._stages())
+
     def _stages(self) -> list[str]:
         """The commands with the parts that they share."""
         stages = list(self.stages)
@@ -116,7 +120,7 @@ class Study:
             "limit": "null" if (limit := settings.limit or self.limit) is None else limit,
             "jobs": settings.jobs,
             "inception": "null" if settings.inception is None else os.path.abspath(settings.inception),
-            "precision": "bf16" if torch.cuda.is_available() else "fp32",
+            "precision": precision(),
             "compile": "true" if torch.cuda.is_available() else "false",
         }
         words = [shlex.split(stage) for stage in self._stages()]
@@ -217,11 +221,19 @@ class Study:
         done = _valid(done_in(root / self.name), commands)
         return [command for command in commands if command not in done]
 
+    def chosen(self, settings: Settings) -> dict[str, Any]:
+        """The data, steps and minutes, which all trainings of a run share."""
+        data = None if settings.data is None or not self.data else settings.data
+        return {"data": data, "budget": settings.budget or self.budget, "steps": settings.steps or self.steps}
+
     def _state(self, root: Path, settings: Settings) -> dict[str, Any]:
         """What earlier runs with the same data, steps and minutes have done."""
-        data = None if settings.data is None or not self.data else settings.data
-        chosen = {"data": data, "budget": settings.budget or self.budget, "steps": settings.steps or self.steps}
-        return state_of(root / self.name, chosen)
+        return state_of(root / self.name, self.chosen(settings))
+
+
+def precision() -> str:
+    """The precision of trainings on this machine."""
+    return "bf16" if torch.cuda.is_available() else "fp32"
 
 
 def _valid(done: Sequence[list[str]], commands: Sequence[list[str]]) -> list[list[str]]:

@@ -116,8 +116,11 @@ def test_gelu_is_computed_by_itself_where_the_product_has_none(in_product):
             linear_gelu(layer, h[:0])
             linear_gelu(nn.Linear(8, 6, bias=False), h)
             linear_gelu(hooked(nn.Linear(8, 6)), h)
+            assert linear_gelu(nn.Linear(8, 6).double(), h.double()).dtype == torch.float64  # autocast leaves it alone
     with torch.no_grad():
         linear_gelu(layer, h)  # in float32
+        with pytest.raises(RuntimeError, match="dtype"):
+            linear_gelu(layer, h.bfloat16())
     assert in_product == []
 
 

@@ -26,8 +26,8 @@ class PaperOptions:
     and first says how long it will take on this machine; `--dry_run true` says that and the commands alone. The command
     needs a checkout of the repository, installed with `pip install --editable .`.
 
-    A run that is not over can be kept: `usd3 paper keep NAME` puts its measured trainings, without their weights, into
-    the folder paper/, and `usd3 paper run NAME --kept true` begins with them, on this machine or another.
+    A run can be kept at any time: `usd3 paper keep NAME` puts its measured trainings, without their weights, into the
+    folder paper/, and `usd3 paper run NAME --kept true` begins with them, also on another machine of this kind.
 
     Args:
         action: "list", "show", "run", "keep", or "publish", which copies the results of a run into the folder paper/.

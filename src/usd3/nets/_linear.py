@@ -17,7 +17,7 @@ __all__ = ["linear", "linear_gelu"]
 _FUSED = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
 _RUNS_WELL = _FUSED is not None and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 _GELU_IN_PRODUCT = getattr(torch, "_addmm_activation", None)
-_GPU = "cuda"
+_GPU, _SIXTEEN_BITS = "cuda", (torch.float16, torch.bfloat16)
 
 
 def linear(layer: nn.Linear, h: Tensor) -> Tensor:
@@ -51,8 +51,12 @@ def _gpu_dtype(layer: nn.Linear, h: Tensor) -> torch.dtype | None:
     """The 16 bits in which cuBLAS computes the layer with its GELU; None: it does not."""
     if _GELU_IN_PRODUCT is None or h.device.type != _GPU or torch.version.hip is not None or torch.is_grad_enabled():
         return None
-    dtype = torch.get_autocast_dtype(_GPU) if torch.is_autocast_enabled(_GPU) else h.dtype
-    fits = dtype in (torch.float16, torch.bfloat16) and h.numel() > 0 and layer.bias is not None and _is_plain(layer)
+    if torch.is_autocast_enabled(_GPU):
+        dtype = torch.get_autocast_dtype(_GPU)
+        casts = h.dtype in (torch.float32, *_SIXTEEN_BITS) and layer.weight.dtype in (torch.float32, *_SIXTEEN_BITS)
+    else:
+        dtype, casts = h.dtype, h.dtype == layer.weight.dtype
+    fits = casts and dtype in _SIXTEEN_BITS and h.numel() > 0 and layer.bias is not None and _is_plain(layer)
     return dtype if fits else None
 
 

@@ -31,7 +31,7 @@ from usd3.training.logs import run_logs
 from usd3.training.options import Recipe, TrainingConfig
 from usd3.training.sizes import sized
 
-__all__ = ["data_facts", "default_prefix", "fit", "pipeline_for"]
+__all__ = ["default_prefix", "fit", "pipeline_for"]
 
 
 def pipeline_for(recipe: Recipe, dataset: Dataset) -> Pipeline:
@@ -67,17 +67,6 @@ def _config_for(recipe: Recipe, dataset: Dataset) -> PipelineConfig:
         precision=recipe.training.precision,
         steps=sized(recipe.training, len(dataset.train)).steps,
     )
-
-
-def data_facts(dataset: Dataset) -> dict[str, Any]:
-    """What the data of a run are recognised by: facts on the training objects."""
-    return {
-        "num_classes": dataset.num_classes,
-        "shape": list(dataset.shape),
-        "train_objects": len(dataset.train),
-        "fingerprint": fingerprint_of_rows(dataset.train),
-        **({"labels": _class_names(dataset)} if dataset.labels else {}),
-    }
 
 
 def _class_names(dataset: Dataset) -> dict[str, list[str]]:
@@ -150,7 +139,14 @@ class DiffusionRun(TrainingRun):
         self.judged_every = self._training.validate_every if self.patience else 0
         self.data_name = str(recipe.data.path or f"the data {self.dataset.name}")
         self.data = SequenceData(self.dataset, self._training, recipe.seed, recipe.data)
-        return data_facts(self.dataset)
+        train = self.dataset.train
+        return {
+            "num_classes": self.dataset.num_classes,
+            "shape": list(self.dataset.shape),
+            "train_objects": len(train),
+            "fingerprint": fingerprint_of_rows(train),
+            **({"labels": _class_names(self.dataset)} if self.dataset.labels else {}),
+        }
 
     def about_data(self) -> list[str]:
         """How many objects there are, what they are, and what their kind has found."""
