@@ -30,13 +30,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from shared import kernel_times, write_rows
+from shared import kernel_times, write_profile, write_rows
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import usd3
 from usd3._internal.compile import compiled
-from usd3._internal.files import write_whole
 from usd3.bench.machine import machine
 from usd3.kernels.padding import padded_linear
 from usd3.nets.transformer import Transformer
@@ -312,8 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key not in about), flush=True)
             write_rows(given.csv, rows)
             if kernels:
-                profiles += [f"{name}, K = {K}", *kernels, ""]
-                write_whole(given.profile, "\n".join(profiles) + "\n")
+                write_profile(given.profile, profiles, f"{name}, K = {K}", kernels)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shared import kernel_times, write_rows
+from shared import kernel_times, write_profile, write_rows
 from torch.utils.flop_counter import FlopCounterMode
 
-from usd3._internal.files import write_whole
 from usd3.bench.clock import settled_now
 from usd3.bench.cost import random_tokens
 from usd3.bench.machine import machine
@@ -104,7 +103,7 @@ def measure(
     with FlopCounterMode(display=False) as counter, torch.enable_grad():  # oneDNN's products would not count
         pipeline.model(x[:1], t[:1])  # what all would keep for a backward pass may not fit into memory
     arithmetic = counter.get_total_flops() * batch / rate * steps
-    if kernels is not None and device.type == "cuda":
+    if kernels is not None:
         with torch.no_grad():
             kernels += kernel_times(lambda: network(x, t))
     return {
@@ -147,8 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key not in about), flush=True)
                 write_rows(given.csv, rows)
                 if kernels:
-                    profiles += [f"{net}, {name}, {batch} objects", *kernels, ""]
-                    write_whole(given.profile, "\n".join(profiles) + "\n")
+                    write_profile(given.profile, profiles, f"{net}, {name}, {batch} objects", kernels)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ __all__ = [
     "kernel_times",
     "measure_table",
     "options",
+    "write_profile",
     "write_rows",
 ]
 
@@ -120,6 +121,12 @@ def _anchor(row: Row) -> Anchor | None:
     if row.kind == "loss" and row.objective == "usd3" and size in LOSS_SIZES:
         return LOSS[row.time, row.K]
     return STEP[row.K] if row.kind == "step" and size in STEP_SIZES else None
+
+
+def write_profile(file: Path, profiles: list[str], title: str, kernels: Sequence[str]) -> None:
+    """Add the kernels of a row to the profiles so far, and write all of them."""
+    profiles += [title, *kernels, ""]
+    write_whole(file, "\n".join(profiles) + "\n")
 
 
 def kernel_times(step: Callable[[], object], steps: int = 5) -> list[str]:

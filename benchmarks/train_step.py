@@ -23,13 +23,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from shared import kernel_times, write_rows
+from shared import kernel_times, write_profile, write_rows
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import usd3
 from usd3._internal.compile import compiled
-from usd3._internal.files import write_whole
 from usd3._internal.random import seed_draws
 from usd3.bench.clock import BlockClock, LoopClock, settled_now
 from usd3.core.options import DiffusionConfig
@@ -220,8 +219,7 @@ def main() -> None:
             if options.csv:
                 write_rows(options.csv, rows)
             if kernels:
-                profiles += [f"{name}, {kind} time, {mode}", *kernels, ""]
-                write_whole(options.profile, "\n".join(profiles) + "\n")
+                write_profile(options.profile, profiles, f"{name}, {kind} time, {mode}", kernels)
 
 
 if __name__ == "__main__":

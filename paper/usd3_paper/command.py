@@ -12,11 +12,11 @@ from usd3._internal.files import written_whole
 from usd3._internal.messages import suggestion
 from usd3._internal.tables import Table
 from usd3.cli.paper import PaperOptions
-from usd3_paper.kept import archive_of, keep
 from usd3_paper.processes import Deadline
 from usd3_paper.running import RESULTS, as_text, filled, run_all, run_one, write
 from usd3_paper.study import Study
 from usd3_paper.tables import PaperTable
+from usd3_paper.trainings import archive_of, keep
 
 __all__ = ["paper", "published_pictures"]
 

@@ -11,12 +11,12 @@ from usd3._internal.files import write_whole
 from usd3._internal.progress import say
 from usd3.cli.paper import PaperOptions
 from usd3_paper.estimate import Part, estimate
-from usd3_paper.kept import archive_of, unpack
 from usd3_paper.processes import Deadline, typed
 from usd3_paper.results import collect
 from usd3_paper.state import done_in, is_done
 from usd3_paper.study import Settings, Study
 from usd3_paper.tables import PaperTable
+from usd3_paper.trainings import archive_of, unpack
 
 __all__ = ["RESULTS", "as_text", "filled", "run_all", "run_one", "write"]
 
@@ -87,7 +87,7 @@ def _unpack(study: Study, settings: Settings, folder: Path, root: Path) -> None:
     if names is None:
         say(f"{study.name} has begun in {root / study.name}: it goes on, and takes nothing more of what is kept")
     else:
-        say(f"{study.name} begins with {len(names)} trainings that were kept: {', '.join(names)}")
+        say(f"{study.name} begins with kept trainings: {', '.join(names)}")
 
 
 def _settings(options: PaperOptions, data: str | None) -> Settings:

@@ -49,6 +49,12 @@ def test_the_network_sees_times_as_in_a_draw_and_one_object_where_operations_are
     assert [len(x) for x, _, with_gradient in seen if with_gradient] == [1]
 
 
+def test_a_profile_without_a_gpu_is_refused(sampling, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        sampling.main(["--device", "cpu", "--profile", str(tmp_path / "profile.txt")])
+    assert "--profile: expected a GPU" in capsys.readouterr().err
+
+
 def test_it_writes_a_row_for_each_batch(sampling, tmp_path):
     file = tmp_path / "sampling.csv"
     only = ["--nets", "small", "--diffusions", "absorbing", "--batches", "1", "2", "--repeats", "1", "--steps", "2"]

@@ -1,4 +1,4 @@
-"""`usd3 paper keep` and `run --kept true`: a study of two methods that goes on in another place."""
+"""`usd3 paper keep` and `run --kept true`: a study of one method that goes on in another place."""
 
 import io
 import json
@@ -12,7 +12,7 @@ import yaml
 
 from support.runs import tiny_recipe
 from usd3.cli.main import main
-from usd3_paper.kept import _marked, kept_names
+from usd3_paper.trainings import _marked
 
 ARCHIVE = "studies/small/trainings.tar.xz"
 STUDY = """
@@ -78,6 +78,10 @@ def texts(file):
         return {name: archive.extractfile(name).read().decode() for name in archive.getnames()}
 
 
+def kept_names(file):
+    return sorted(name.removesuffix("/recipe.yaml") for name in texts(file) if name.endswith("/recipe.yaml"))
+
+
 def write(file, files):
     with tarfile.open(file, "w:xz") as archive:
         for name, text in files.items():
@@ -91,7 +95,7 @@ def test_a_kept_training_is_not_made_again_in_another_place_and_further_ones_are
     words = ["run", "table", "--data", str(data), "--kept", "true", "--out", str(tmp_path / "x" / ".." / "new")]
     assert run(paper, *words, "--trainings", "2") == 0
     said = capfd.readouterr().err
-    assert "small begins with 1 trainings that were kept: compare/one" in said
+    assert "small begins with kept trainings: compare/one\n" in said
     assert "1 of 2 are trained already" in said
     folder = tmp_path / "new" / "small" / "compare"
     assert not (folder / "one" / "model.safetensors").exists()
@@ -118,7 +122,7 @@ def test_all_studies_begin_with_what_is_kept(kept, tmp_path, capfd):
     paper, _, data = kept
     assert run(paper, "run", "all", "--data", f"file={data}", "--kept", "true", "--out", str(tmp_path / "new")) == 0
     said = capfd.readouterr().err
-    assert "small begins with 1 trainings" in said
+    assert "small begins with kept trainings: compare/one\n" in said
     assert "1 of 1 are trained already" in said
 
 
@@ -181,12 +185,28 @@ def test_a_file_outside_of_the_run_is_refused(kept, tmp_path, capsys, name):
     assert not (tmp_path / "new" / "small").exists()
 
 
+def test_a_file_that_is_huge_when_unpacked_is_refused(kept, tmp_path, capsys):
+    paper, _, data = kept
+    write(paper / ARCHIVE, texts(paper / ARCHIVE) | {"compare/one/zeros.csv": "0" * (2**26 + 1)})
+    assert run(paper, "run", "table", "--data", str(data), "--kept", "true", "--out", str(tmp_path / "new")) == 1
+    assert "kept = compare/one/zeros.csv: expected a file of at most 67,108,864 bytes" in capsys.readouterr().err
+
+
 def test_what_is_no_archive_is_refused(kept, tmp_path, capsys):
     paper, _, data = kept
     words = ["run", "table", "--data", str(data), "--kept", "true", "--out", str(tmp_path / "new")]
     found = texts(paper / ARCHIVE)
     del found["study.json"]
     write(paper / ARCHIVE, found)
+    assert run(paper, *words) == 1
+    assert "trainings.tar.xz: expected what usd3 paper keep writes" in capsys.readouterr().err
+    whole = texts(paper / ARCHIVE)
+    write(paper / ARCHIVE, whole | {"study.json": "{}"})
+    assert run(paper, *words) == 1
+    assert "expected what usd3 paper keep writes, with budget, contents, precision, steps" in capsys.readouterr().err
+    damaged = bytearray((paper / ARCHIVE).read_bytes())
+    damaged[len(damaged) // 2] ^= 255
+    (paper / ARCHIVE).write_bytes(damaged)
     assert run(paper, *words) == 1
     assert "trainings.tar.xz: expected what usd3 paper keep writes" in capsys.readouterr().err
     (paper / ARCHIVE).write_bytes(b"no archive")

@@ -8,6 +8,7 @@ the data.
 import hashlib
 import io
 import json
+import lzma
 import re
 import tarfile
 from collections.abc import Mapping
@@ -21,26 +22,23 @@ from usd3._internal.checks import require
 from usd3._internal.files import write_whole, written_whole
 from usd3._internal.locks import locked
 from usd3._internal.yaml_json import parse_yaml
+from usd3.kinds.numpy_files import read_arrays
 from usd3.training.folder import RECIPE
 from usd3_paper.state import STATE
 from usd3_paper.study import Settings, Study, precision
 
-__all__ = ["archive_of", "keep", "kept_names", "unpack"]
+__all__ = ["archive_of", "keep", "unpack"]
 
 _RESULTS, _CONFIG = "comparison.json", "config.json"
 _OF_TRAINING = (RECIPE, "data.json", _CONFIG, _RESULTS, "logs/version_*/metrics.csv")
 _OF_COMPARISON = (_RESULTS, "references.json")
+_LARGEST = 2**26  # bytes of a file in an archive; results of 862 melodies take 100 kB
 _CHOSEN = ("steps", "budget", "contents", "precision")  # what all trainings in an archive share
 
 
 def archive_of(study: Study, paper: Path) -> Path:
     """The file with the kept trainings of a study."""
     return paper / "studies" / study.name / "trainings.tar.xz"
-
-
-def kept_names(file: Path) -> list[str]:
-    """The places and names of the trainings in an archive, as compare/usd3; none if there is no archive."""
-    return _names(_texts(file)) if file.is_file() else []
 
 
 def keep(study: Study, paper: Path, root: Path) -> list[str]:
@@ -77,15 +75,10 @@ def unpack(study: Study, paper: Path, root: Path, settings: Settings) -> list[st
     if (out / STATE).is_file():
         return None
     require(file.is_file(), "kept", True, f"false for {study.name}, of which no trainings are kept")
-    try:
-        texts = _texts(file)
-        state, names = json.loads(texts.pop(STATE)), _names(texts)
-        now = {**chosen, "contents": _contents(_path_in(study, data)), "precision": state["precision"]}
-        if study.uses_precision():
-            now["precision"] = precision()
-        _require_same(state, now, file)
-    except (KeyError, TypeError, tarfile.TarError, EOFError) as error:
-        raise ValueError(f"{file}: expected what usd3 paper keep writes ({error!r})") from None
+    texts = _texts(file)
+    state, names = json.loads(texts.pop(STATE)), _names(texts)
+    wanted = precision() if study.uses_precision() else state["precision"]
+    _require_same(state, {**chosen, "contents": _contents(_path_in(study, data)), "precision": wanted}, file)
     with locked(out, "study", "out"):
         marks = _marks(study, paper, root, data)
         for name, text in texts.items():
@@ -123,14 +116,12 @@ def _contents(file: Path | None) -> str | None:
     """A fingerprint of what is in a file: of all arrays, wherever and by whichever version they were written."""
     if file is None:
         return None
-    found = hashlib.sha256()
-    if file.suffix == ".npz":
-        with np.load(file, allow_pickle=False) as arrays:
-            for name in sorted(arrays.files):
-                found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
-                found.update(np.ascontiguousarray(arrays[name]).tobytes())
-    else:
-        found.update(file.read_bytes())
+    if file.suffix != ".npz":
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    found, arrays = hashlib.sha256(), read_arrays(file)
+    for name in sorted(arrays):
+        found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
+        found.update(np.ascontiguousarray(arrays[name]).tobytes())
     return found.hexdigest()[:16]
 
 
@@ -153,15 +144,21 @@ def _write(file: Path, texts: Mapping[str, str]) -> None:
 
 
 def _texts(file: Path) -> dict[str, str]:
-    """The files of an archive by their names. Refuses one that would lie outside of the folder of the run."""
+    """The files of an archive by their names. Refuses one outside of the folder of the run, and a huge one."""
     texts = {}
-    with tarfile.open(file) as archive:
-        for member in archive.getmembers():
-            path = Path(member.name)
-            inside = member.isfile() and not path.is_absolute() and ".." not in path.parts
-            require(inside, "kept", member.name, "a file in the folder of the study")
-            content = archive.extractfile(member)
-            texts[member.name] = content.read().decode() if content is not None else ""
+    try:
+        with tarfile.open(file) as archive:
+            for member in archive:
+                path = Path(member.name)
+                inside = member.isfile() and not path.is_absolute() and ".." not in path.parts
+                require(inside, "kept", member.name, "a file in the folder of the study")
+                require(member.size <= _LARGEST, "kept", member.name, f"a file of at most {_LARGEST:,} bytes")
+                content = archive.extractfile(member)
+                texts[member.name] = content.read().decode() if content is not None else ""
+        missing = sorted(set(_CHOSEN) - set(json.loads(texts[STATE])))
+    except (KeyError, TypeError, EOFError, UnicodeDecodeError, tarfile.TarError, lzma.LZMAError) as error:
+        raise ValueError(f"{file}: expected what usd3 paper keep writes ({error!r})") from None
+    require(not missing, "kept", file, f"what usd3 paper keep writes, with {', '.join(missing)}")
     return texts
 
 
